@@ -1,0 +1,1 @@
+"""Optimizers: an integer weighted sum in, a float64 step out."""

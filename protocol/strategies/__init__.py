@@ -1,0 +1,1 @@
+"""Evolution strategies: returns in, integer weights out."""

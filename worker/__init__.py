@@ -1,0 +1,1 @@
+"""The volunteer's side: a replica of the run, evaluation in child processes, the daemon."""
