@@ -1,0 +1,399 @@
+"""Every message between peers, declared once: the declaration encodes, checks and documents it."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal, get_args
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.packing import (
+    WireError,
+    pack,
+    pack_integers,
+    pack_reals,
+    unpack,
+    unpack_integers,
+    unpack_reals,
+)
+
+MAX_TASK_DIRECTIONS = 4096
+"""Directions of a task at most, so that every result fits one message."""
+MAX_DIRECTION = 2**47
+"""Directions stay below this: an episode index is direction * 65536 + episode, below 2^63."""
+CHUNK = 192 * 1024
+"""Bytes of a snapshot chunk."""
+
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
+Version = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
+Direction = Annotated[int, msgspec.Meta(ge=0, lt=MAX_DIRECTION)]
+TaskId = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
+Digest = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+Token = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+Key = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
+Nonce = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
+Label = Annotated[str, msgspec.Meta(max_length=64)]
+Reason = Annotated[str, msgspec.Meta(max_length=500)]
+Packed = Annotated[bytes, msgspec.Meta(max_length=200_000)]
+Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e9)]
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, kw_only=False):
+    """Base of all messages: a msgpack array whose first element is the type's number.
+
+    Fields are positional on the wire: later versions append fields with defaults, which older
+    peers ignore.
+    """
+
+
+class Cohort(Message, frozen=True):
+    """Part of an update: consecutive directions evaluated at one version, and their weights."""
+
+    first: Direction
+    version: Version
+    multiplier: Annotated[int, msgspec.Meta(ge=1, le=60)]
+    weights: Packed
+    """packed integers, one per direction"""
+
+
+class Observed(Message, frozen=True):
+    """Merged observation sums measured with one version's centre and scale."""
+
+    version: Version
+    sums: Packed
+
+
+class Epoch(Message, frozen=True, tag=1):
+    """The coordinator's incarnation: retained, signed by the run key; all a newcomer needs."""
+
+    protocol: Annotated[int, msgspec.Meta(ge=1, le=1000)]
+    run: Label
+    host_key: Key
+    number: Annotated[int, msgspec.Meta(ge=1, le=2**40)]
+    rank: Annotated[int, msgspec.Meta(ge=0, le=1000)]
+    spec: Packed
+    state: Literal["running", "paused", "finished", "stopped"]
+    version: Version
+    digest: Digest
+    minimum_client: Label = "0"
+    reason: Reason = ""
+
+
+class Beat(Message, frozen=True, tag=2):
+    """Every 2 s or less: shows gaps and a dead coordinator. Unsigned: a hint, no authority."""
+
+    epoch: Count
+    version: Version
+    digest: Digest
+    phase: Literal["open", "updating", "paused", "finished", "lost"]
+
+
+class Update(Message, frozen=True, tag=3):
+    """version -> version + 1, signed by the run key: all that a replica needs to follow."""
+
+    epoch: Count
+    version: Version
+    cohorts: Annotated[tuple[Cohort, ...], msgspec.Meta(max_length=4096)]
+    scale: float
+    learning_rate: float
+    sigma: float
+    observed: Annotated[tuple[Observed, ...], msgspec.Meta(max_length=64)]
+    episodes: Count
+    steps: Count
+    digest_before: Digest
+    digest_after: Digest
+    late: Count = 0
+    """members of earlier versions that counted"""
+    dropped: Annotated[tuple[Direction, ...], msgspec.Meta(max_length=4096)] = ()
+    """directions given up, with weight 0"""
+    state_digest: bytes = b""
+    """16 bytes: the digest of the full state after this update, at snapshot versions"""
+    amendments: dict[Label, float] = {}
+
+
+class Hello(Message, frozen=True, tag=4):
+    """A worker introduces a session; signed with its identity key."""
+
+    protocol: Annotated[int, msgspec.Meta(ge=1, le=1000)]
+    client: Label
+    worker_key: Key
+    exchange_key: Key
+    nonce: Nonce
+    name: Label
+    device: Label
+    credit: Annotated[int, msgspec.Meta(ge=0, le=64)]
+    speed: Annotated[float, msgspec.Meta(ge=0.0, le=1e12)]
+    """declared environment steps per second; sizes the first task only"""
+    numeric_class: bytes = b""
+
+
+class Welcome(Message, frozen=True, tag=5):
+    """The signed answer to a hello; both sides now share a session key, or the reason why not."""
+
+    nonce: Nonce
+    exchange_key: Key
+    epoch: Count
+    version: Version
+    digest: Digest
+    refused: Reason = ""
+
+
+class Task(Message, frozen=True, tag=6):
+    """What a worker evaluates under a lease; MAC under the session key."""
+
+    task: TaskId
+    kind: Literal["members", "centre"]
+    version: Version
+    digest: Digest
+    first: Direction
+    """first direction; for the centre the first episode"""
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_TASK_DIRECTIONS)]
+    episodes: Annotated[int, msgspec.Meta(ge=1, le=1024)]
+    token: Token
+    acknowledged: Annotated[tuple[TaskId, ...], msgspec.Meta(max_length=256)] = ()
+    """results of this session that the coordinator now answers for"""
+
+
+class Result(Message, frozen=True, tag=7):
+    """Returns, lengths and observation sums of a whole task; MAC under the session key.
+
+    `returns` and `lengths`: (count, 2) reals and integers, +sigma first, each averaged (returns) or
+    summed (lengths) over the member's episodes; centre: (count,). A direction whose episode failed
+    has NaN returns and is named in `failed` with the reason.
+    """
+
+    task: TaskId
+    kind: Literal["members", "centre"]
+    version: Version
+    first: Direction
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_TASK_DIRECTIONS)]
+    episodes: Annotated[int, msgspec.Meta(ge=1, le=1024)]
+    token: Token
+    returns: Packed
+    lengths: Packed
+    observed: Packed = b""
+    failed: Annotated[
+        tuple[tuple[Direction, Annotated[str, msgspec.Meta(max_length=200)]], ...],
+        msgspec.Meta(max_length=256),
+    ] = ()
+
+
+class Refusal(Message, frozen=True, tag=8):
+    """A worker gives a lease back unfinished; whose fault it is decides what the pool does."""
+
+    task: TaskId
+    token: Token
+    cause: Literal["handed-back", "gone", "worker", "spec"]
+    reason: Reason
+
+
+class Acknowledge(Message, frozen=True, tag=9):
+    """Results that the coordinator answers for, where no next task carries the news."""
+
+    tasks: Annotated[tuple[TaskId, ...], msgspec.Meta(max_length=256)]
+    outcome: Literal["accepted", "late", "duplicate", "refused"]
+    reason: Reason = ""
+
+
+class Credit(Message, frozen=True, tag=10):
+    """How many tasks a worker can hold at once, counting those it has; 0 while it pauses."""
+
+    credit: Annotated[int, msgspec.Meta(ge=0, le=64)]
+    version: Version
+
+
+class CatchUp(Message, frozen=True, tag=11):
+    """A worker at `version` asks for what it missed: updates, or a snapshot where that is less."""
+
+    version: Version
+    fresh: bool
+    """it has no state at all, or dropped it: the spec's version 0 costs it nothing"""
+
+
+class Manifest(Message, frozen=True, tag=12):
+    """A snapshot on offer, signed by the run key: the digest of every chunk."""
+
+    version: Version
+    digest: Digest
+    total: Annotated[int, msgspec.Meta(ge=1, le=2**34)]
+    chunks: Packed
+    """16 bytes each"""
+
+
+class ChunkRequest(Message, frozen=True, tag=13):
+    """A window of snapshot chunks, please."""
+
+    version: Version
+    first: Annotated[int, msgspec.Meta(ge=0, le=2**20)]
+    count: Annotated[int, msgspec.Meta(ge=1, le=64)]
+
+
+class Chunk(Message, frozen=True, tag=14):
+    """One chunk of a snapshot; the manifest proves it."""
+
+    version: Version
+    index: Annotated[int, msgspec.Meta(ge=0, le=2**20)]
+    data: Annotated[bytes, msgspec.Meta(min_length=1, max_length=CHUNK)]
+
+
+class Status(Message, frozen=True, tag=15):
+    """A worker's heartbeat while it has nothing to send."""
+
+    state: Literal["idle", "busy", "paused", "catching-up"]
+    version: Version
+
+
+class Bye(Message, frozen=True, tag=16):
+    """A session ends: said by the worker, or by the broker as its will."""
+
+    reason: Literal["left", "lost"]
+
+
+class Notice(Message, frozen=True, tag=17):
+    """A line for the volunteer to read, and what the daemon should do about it."""
+
+    code: Literal["say", "hello-again", "leave", "slow-down"]
+    text: Reason
+
+
+class Who(Message, frozen=True, tag=18):
+    """Which runs are here?"""
+
+
+class Here(Message, frozen=True, tag=19):
+    """A run is here; the epoch message tells the rest."""
+
+    run: Label
+    host_key: Key
+    environment: Annotated[str, msgspec.Meta(max_length=128)]
+    state: Literal["running", "paused", "finished", "stopped"]
+
+
+AnyMessage = (
+    Epoch
+    | Beat
+    | Update
+    | Hello
+    | Welcome
+    | Task
+    | Result
+    | Refusal
+    | Acknowledge
+    | Credit
+    | CatchUp
+    | Manifest
+    | ChunkRequest
+    | Chunk
+    | Status
+    | Bye
+    | Notice
+    | Who
+    | Here
+)
+
+TYPES: tuple[type[Message], ...] = get_args(AnyMessage)
+
+
+_NUMBERS: dict[type[Message], Any] = {kind: kind.__struct_config__.tag for kind in TYPES}
+_BY_NUMBER: dict[int, Any] = {number: kind for kind, number in _NUMBERS.items()}
+
+
+def encode(message: Message) -> bytes:
+    """The message's bytes; the largest allowed is checked where it is sent."""
+    return pack(msgspec.to_builtins(message, builtin_types=(bytes,)))
+
+
+def decode(data: bytes) -> AnyMessage:
+    """The message of bytes from anyone, every field within its bounds. Raises `WireError`."""
+    raw = unpack(data)
+    if not isinstance(raw, list) or not raw or not isinstance(raw[0], int):
+        raise WireError("a message is an array that begins with its type's number")
+    kind = _BY_NUMBER.get(raw[0])
+    if kind is None:
+        raise WireError(f"no message has the number {raw[0]}: a newer peer may have sent it")
+    try:
+        message: AnyMessage = msgspec.convert(raw, kind, builtin_types=(bytes,))
+    except msgspec.ValidationError as error:
+        raise WireError(str(error)) from None
+    except RecursionError:
+        raise WireError("nested too deeply") from None
+    if isinstance(message, Update) and not _finite(message):
+        raise WireError("scale, learning rate, sigma and amendments must be finite")
+    return message
+
+
+def _finite(update: Update) -> bool:
+    scalars = (update.scale, update.learning_rate, update.sigma, *update.amendments.values())
+    return all(math.isfinite(value) for value in scalars)
+
+
+def result_arrays(result: Result) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Checked returns and lengths of a result: (count, 2) for members, (count,) for the centre.
+
+    A return is finite, except NaN for the directions named in `failed`. Raises `WireError`.
+    """
+    shape = (result.count, 2) if result.kind == "members" else (result.count,)
+    expected = math.prod(shape)
+    returns = unpack_reals(result.returns, expected)
+    lengths = unpack_integers(result.lengths, expected)
+    if returns.size != expected or lengths.size != expected:
+        sizes = f"{returns.size} returns and {lengths.size} lengths"
+        raise WireError(f"{sizes} where {expected} were asked for")
+    returns, lengths = returns.reshape(shape), lengths.reshape(shape)
+    missing = np.zeros(result.count, dtype=bool)
+    for direction, _ in result.failed:
+        if not result.first <= direction < result.first + result.count:
+            raise WireError(f"failed direction {direction} is not of the task")
+        missing[direction - result.first] = True
+    rows = ~missing
+    if not np.all(np.isfinite(returns[rows])):
+        raise WireError("a return is NaN or infinite")
+    if not np.all(np.isnan(returns[missing])):
+        raise WireError("a failed direction carries a return")
+    if np.any(lengths < 0) or np.any(lengths[rows] < 1) or np.any(lengths > 2**40):
+        raise WireError("an episode has at least one step")
+    return returns, lengths
+
+
+def pack_returns(returns: NDArray[np.float64], lengths: NDArray[np.int64]) -> tuple[bytes, bytes]:
+    """The `returns` and `lengths` fields of a result, members in the order +, -, +, -."""
+    return pack_reals(returns.ravel()), pack_integers(lengths.ravel())
+
+
+def field_table() -> list[tuple[int, str, str, list[tuple[str, str]]]]:
+    """(number, name, meaning, fields) of every message, for `docs/protocol.md`."""
+    rows = []
+    for kind in TYPES:
+        info = msgspec.inspect.type_info(kind)
+        assert isinstance(info, msgspec.inspect.StructType)
+        fields = [(field.name, _describe(field.type)) for field in info.fields]
+        meaning = (kind.__doc__ or "").strip().splitlines()[0]
+        rows.append((_NUMBERS[kind], kind.__name__, meaning, fields))
+    return rows
+
+
+def _describe(kind: Any) -> str:
+    """A field's type and bounds in a few words."""
+    inspect = msgspec.inspect
+    if isinstance(kind, inspect.LiteralType):
+        return " or ".join(f"`{value}`" for value in kind.values)
+    if isinstance(kind, inspect.VarTupleType):
+        return f"up to {kind.max_length} of ({_describe(kind.item_type)})"
+    if isinstance(kind, inspect.TupleType):
+        return ", ".join(_describe(item) for item in kind.item_types)
+    if isinstance(kind, inspect.StructType):
+        return kind.cls.__name__
+    if isinstance(kind, inspect.DictType):
+        return f"map of {_describe(kind.key_type)} to {_describe(kind.value_type)}"
+    name = type(kind).__name__.removesuffix("Type").lower()
+    bounds = [
+        f"{word} {getattr(kind, field):,}"
+        for field, word in (("ge", "from"), ("gt", "over"), ("le", "to"), ("lt", "below"))
+        if getattr(kind, field, None) is not None
+    ]
+    least, most = getattr(kind, "min_length", None), getattr(kind, "max_length", None)
+    if most is not None:
+        bounds.append(f"{most:,} long" if least == most else f"up to {most:,} long")
+    return " ".join([name, *bounds])
