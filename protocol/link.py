@@ -1,0 +1,322 @@
+"""The line to the broker that never gives up: reconnects, resubscribes, and passes messages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random as random_module
+import ssl
+from collections.abc import Callable
+from typing import Literal
+
+from protocol.address import Address
+from protocol.backoff import SHORTEST, next_delay
+from protocol.connection import (
+    Connection,
+    ConnectionLostError,
+    ConnectionSettings,
+    RefusedError,
+    SubscriptionRefusedError,
+    Will,
+)
+from protocol.errors import ShoalError
+from protocol.packing import MAX_MESSAGE
+from protocol.wire_count import WireCount
+
+KEEPALIVE = 10
+"""Seconds. A broker publishes the will of a peer that was silent for one and a half of them."""
+
+MAX_HELD = 8 * 1024 * 1024
+"""Bytes of early messages that are kept until `on_connected` was called."""
+
+FatalReason = Literal[
+    "protocol", "identifier", "credentials", "authorisation", "certificate", "subscription"
+]
+
+_LOGGER = logging.getLogger("shoal.link")
+
+_REFUSALS: dict[int, FatalReason] = {
+    1: "protocol",
+    2: "identifier",
+    4: "credentials",
+    5: "authorisation",
+}
+
+__all__ = ["FatalLinkError", "FatalReason", "Link", "Will", "client_id"]
+
+
+class FatalLinkError(ShoalError):
+    """The broker will not have us, and trying again would not change that."""
+
+    def __init__(self, reason: FatalReason, message: str) -> None:
+        super().__init__(message)
+        self.reason: FatalReason = reason
+
+
+def client_id(worker: str, session: str) -> str:
+    """The MQTT client identifier of one session: a broker allows each only once."""
+    return f"shoal-{worker}-{session}"
+
+
+def _ignore(*_: object) -> None:
+    pass
+
+
+def _abandon(connecting: asyncio.Future[Connection]) -> None:
+    """End a connection that came up when nobody wanted it any more."""
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result().abort()
+
+
+class Link:
+    """A broker connection as the daemons see it: it is there, or it will be again.
+
+    All callbacks are called in the event loop, and must not block it:
+
+    - `on_message(topic, payload)`, for every message of at most 256 KiB; it may call `publish`.
+      What it raises is logged, and the next message comes as if nothing had happened.
+    - `on_connected(first)`, once subscriptions are in place and before the first message.
+    - `on_disconnected(reason)`, for each `on_connected` whose connection was lost (not after
+      `close`).
+    - `on_retry(reason, delay)`: no connection now, the next attempt is in `delay` seconds.
+    - `on_connecting()`, before each attempt: the place to change `client_id`, `will` and
+      `subscriptions` where a new connection is a new session.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        *,
+        client_id: str,
+        on_message: Callable[[str, bytes], None],
+        on_connected: Callable[[bool], None] = _ignore,
+        on_disconnected: Callable[[str], None] = _ignore,
+        on_retry: Callable[[str, float], None] = _ignore,
+        on_connecting: Callable[[], None] = _ignore,
+        will: Will | None = None,
+        subscriptions: dict[str, int] | None = None,
+        keepalive: int = KEEPALIVE,
+        tls_context: ssl.SSLContext | None = None,
+        random: random_module.Random | None = None,
+    ) -> None:
+        """A link that does nothing until `run`.
+
+        `subscriptions`: filter -> QoS (0 or 1). `keepalive`: seconds between signs of life.
+        `tls_context`: for mqtts, instead of the system's certificate authorities. `random`: where
+        the jitter of the back-off comes from.
+        """
+        self.address = address
+        self.client_id = client_id
+        self.will = will
+        self.subscriptions: dict[str, int] = dict(subscriptions or {})
+        self.wire = WireCount()
+        self._on_message = on_message
+        self._on_connected = on_connected
+        self._on_disconnected = on_disconnected
+        self._on_retry = on_retry
+        self._on_connecting = on_connecting
+        self._keepalive = keepalive
+        self._tls_context = tls_context
+        self._random = random or random_module.Random()
+        self._connection: Connection | None = None
+        self._held: list[tuple[str, bytes]] | None = None
+        self._held_bytes = 0
+        self._closing = asyncio.Event()
+
+    @property
+    def connected(self) -> bool:
+        """Whether messages can be published now."""
+        return self._connection is not None and not self._connection.lost.done()
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that wait for the broker to take them: who sends much, looks here first."""
+        return 0 if self._connection is None else self._connection.unsent
+
+    async def run(self) -> None:
+        """Be connected, for ever; returns after `close`.
+
+        Raises FatalLinkError where only a person can help. Cancelled, it cuts the connection
+        without a goodbye, so that the will tells the others.
+        """
+        delay = SHORTEST
+        first = True
+        loop = asyncio.get_running_loop()
+        while not self._closing.is_set():
+            started = loop.time()
+            reason, came_up = await self._one_life(first)
+            if came_up:
+                first = False
+                if loop.time() - started > delay:
+                    # Only a connection that outlived the last wait proves the broker well.
+                    delay = SHORTEST
+            if self._closing.is_set():
+                return
+            delay = next_delay(delay, self._random)
+            self._on_retry(reason, delay)
+            try:
+                async with asyncio.timeout(delay):
+                    await self._closing.wait()
+            except TimeoutError:
+                continue
+
+    def publish(self, topic: str, payload: bytes, qos: int = 0, retain: bool = False) -> bool:
+        """Hand a message over without waiting; QoS 0 or 1.
+
+        True: it is on its way to the broker, which promises nothing. False: not connected, or the
+        broker is too slow to take more; the message is dropped, and what matters must be sent
+        again by who sent it. Raises ValueError for more than 256 KiB.
+        """
+        if len(payload) > MAX_MESSAGE:
+            raise ValueError(f"a message has at most {MAX_MESSAGE} bytes, not {len(payload)}")
+        if self._connection is None:
+            return False
+        return self._connection.publish(topic, payload, qos, retain)
+
+    async def subscribe(self, filters: dict[str, int]) -> None:
+        """Subscribe to filter -> QoS, now and after every reconnection.
+
+        Returns when the broker has agreed, or at once while there is no connection. Raises
+        FatalLinkError where the broker refuses.
+        """
+        self.subscriptions.update(filters)
+        if self._connection is None:
+            return
+        try:
+            await self._connection.subscribe(filters)
+        except ConnectionLostError:
+            return  # the next connection subscribes
+        except SubscriptionRefusedError as error:
+            raise self._fatal_subscription(error) from None
+
+    async def unsubscribe(self, *filters: str) -> None:
+        """Returns when the broker has agreed, or at once while there is no connection."""
+        for name in filters:
+            self.subscriptions.pop(name, None)
+        if self._connection is None:
+            return
+        try:
+            await self._connection.unsubscribe(list(filters))
+        except ConnectionLostError:
+            return
+
+    async def close(self) -> None:
+        """Send what is left, say goodbye to the broker (no will) and let `run` return."""
+        self._closing.set()
+        if self._connection is not None:
+            await self._connection.close()
+
+    def abort(self) -> None:
+        """Cut the connection as a crash would (the will is published); `run` reconnects."""
+        if self._connection is not None:
+            self._connection.abort()
+
+    async def _one_life(self, first: bool) -> tuple[str, bool]:
+        """One connection from its attempt to its end: (why it ended, whether it ever came up)."""
+        self._on_connecting()
+        self._held, self._held_bytes = [], 0
+        connecting = asyncio.ensure_future(self._connect())
+        closing = asyncio.ensure_future(self._closing.wait())
+        try:
+            await asyncio.wait((connecting, closing), return_when=asyncio.FIRST_COMPLETED)
+            if not connecting.done():
+                return "closed", False
+            connection = connecting.result()
+        except ConnectionLostError as error:
+            return str(error), False
+        except asyncio.CancelledError:
+            connecting.add_done_callback(_abandon)
+            raise
+        finally:
+            connecting.cancel()
+            closing.cancel()
+        if self._closing.is_set():
+            await connection.close()
+            return "closed", False
+        self._connection = connection
+        try:
+            self._on_connected(first)
+            self._release_held()
+            reason = await asyncio.shield(connection.lost)
+        finally:
+            self._connection = None
+            connection.abort()
+        if not self._closing.is_set():
+            self._on_disconnected(reason)
+        return reason, True
+
+    async def _connect(self) -> Connection:
+        """A connection with all subscriptions. Raises ConnectionLostError or FatalLinkError."""
+        settings = ConnectionSettings(
+            self.address, self.client_id, self.will, self._keepalive, self._tls_context
+        )
+        try:
+            connection = await Connection.open(settings, self._deliver, self.wire)
+        except RefusedError as error:
+            raise self._fatal_refusal(error) from None
+        except ssl.SSLCertVerificationError as error:
+            raise FatalLinkError(
+                "certificate",
+                f"{self.address.broker} does not prove its name ({error.verify_message}): "
+                "check the host name, or trust its certificate authority",
+            ) from None
+        try:
+            subscribed: dict[str, int] = {}
+            while missing := dict(self.subscriptions.items() - subscribed.items()):
+                await connection.subscribe(missing)
+                subscribed |= missing
+        except SubscriptionRefusedError as error:
+            await connection.close()
+            raise self._fatal_subscription(error) from None
+        except BaseException:
+            connection.leave()
+            raise
+        return connection
+
+    def _deliver(self, topic: str, payload: bytes) -> None:
+        if self._held is not None:
+            # The broker may send before we know that it agreed to send.
+            self._held_bytes += len(topic) + len(payload)
+            if self._held_bytes <= MAX_HELD:
+                self._held.append((topic, payload))
+            return
+        try:
+            self._on_message(topic, payload)
+        except Exception:
+            _LOGGER.exception("a message on %s could not be handled", topic[:200])
+
+    def _release_held(self) -> None:
+        held, self._held = self._held or [], None
+        for topic, payload in held:
+            self._deliver(topic, payload)
+
+    def _fatal_refusal(self, error: RefusedError) -> FatalLinkError:
+        reason = _REFUSALS.get(error.code, "protocol")
+        user = self.address.user
+        if reason == "credentials":
+            who = "without user name" if user is None else f"the password of user {user!r}"
+            message = f"refuses {who}: give user:password@ before the host in the address"
+        elif reason == "authorisation":
+            who = "anonymous clients" if user is None else f"user {user!r}"
+            message = (
+                f"does not authorise {who}: give user:password@ before the host in the address, "
+                "or ask the broker's owner for access"
+            )
+        elif reason == "identifier":
+            message = (
+                f"refuses the client identifier {self.client_id!r}: "
+                "ask the broker's owner which ones it takes"
+            )
+        else:
+            message = (
+                f"refuses MQTT 3.1.1 (return code {error.code}): "
+                "use a broker that speaks it, such as mosquitto"
+            )
+        return FatalLinkError(reason, f"{self.address.broker} {message}")
+
+    def _fatal_subscription(self, error: SubscriptionRefusedError) -> FatalLinkError:
+        return FatalLinkError(
+            "subscription",
+            f"{self.address.broker} does not let us read {', '.join(error.filters)[:300]}: "
+            "ask the broker's owner for access to shoal/#",
+        )
