@@ -1,0 +1,60 @@
+"""The address that a managed broker listens on: taken, checked and named."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from protocol.errors import ShoalError
+
+
+def take(host: str, port: int) -> socket.socket:
+    """Bind a TCP socket to `host`:`port` (0: a free port), not yet listening.
+
+    Raises ShoalError, naming the address, the rule and the remedy, where that cannot be.
+    """
+    where = f"{host}:{port}"
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except (OSError, OverflowError, UnicodeError) as error:
+        raise ShoalError(
+            f"cannot listen on {where}: a broker needs an address of this machine and a port up "
+            f"to 65535 ({error}); use 127.0.0.1, or 0.0.0.0 for all of its addresses"
+        ) from error
+    listener = socket.socket(family, kind, number)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        raise ShoalError(f"cannot listen on {where}: {_why(error)}") from error
+    return listener
+
+
+def in_use(host: str, port: int) -> ShoalError:
+    """Return the error for an address that another program holds."""
+    return ShoalError(f"cannot listen on {host}:{port}: {_IN_USE}")
+
+
+def url(host: str, port: int) -> str:
+    """Return the MQTT URL at which this machine reaches a broker that listens on `host`."""
+    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+    return f"mqtt://[{reachable}]:{port}" if ":" in reachable else f"mqtt://{reachable}:{port}"
+
+
+_IN_USE = (
+    "another program listens there and a port has one owner; "
+    "stop it, or choose another port (0 takes a free one)"
+)
+
+
+def _why(error: OSError) -> str:
+    if error.errno == errno.EADDRINUSE:
+        return _IN_USE
+    if error.errno in (errno.EACCES, errno.EPERM):
+        return "ports below 1024 belong to the administrator; choose a higher one"
+    if error.errno == errno.EADDRNOTAVAIL:
+        return "that is not an address of this machine; use 127.0.0.1, or 0.0.0.0 for all of them"
+    return f"{error.strerror}; choose another address or port"

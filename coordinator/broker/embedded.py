@@ -1,0 +1,67 @@
+"""A small MQTT broker inside this process, for loopback and a trusted network."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from coordinator.broker import address
+from coordinator.broker.limits import BrokerLimits
+
+if TYPE_CHECKING:
+    from coordinator.broker.guarded import GuardedBroker
+
+
+class EmbeddedBroker:
+    """Serves MQTT 3.1.1 on the running event loop while its context is open.
+
+    Good for about 100 workers that are known; for more, or for strangers, use mosquitto.
+    """
+
+    def __init__(
+        self, host: str = "127.0.0.1", port: int = 0, limits: BrokerLimits | None = None
+    ) -> None:
+        """Choose the address (port 0: a free one) and what clients may take.
+
+        Nothing is opened before the context is entered, which raises ShoalError where the
+        address cannot be listened on.
+        """
+        self._host = host
+        self._port = port
+        self._limits = limits or BrokerLimits()
+        self._broker: GuardedBroker | None = None
+
+    @property
+    def url(self) -> str:
+        """Where this machine reaches the broker, like ``mqtt://127.0.0.1:1883``."""
+        return address.url(self._host, self._port)
+
+    async def __aenter__(self) -> Self:
+        """Take the address and serve it."""
+        listener = address.take(self._host, self._port)
+        self._port = listener.getsockname()[1]
+        self._broker = _quiet_broker(listener, self._limits)
+        await self._broker.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Hand out what is queued, disconnect everyone and free the address."""
+        if self._broker is not None:
+            await self._broker.shutdown()
+            self._broker = None
+
+
+def _quiet_broker(listener: socket.socket, limits: BrokerLimits) -> GuardedBroker:
+    """Import amqtt, which takes a tenth of a second, only here; what we have to say suffices."""
+    logging.getLogger("amqtt").setLevel(logging.CRITICAL)
+    logging.getLogger("transitions").setLevel(logging.CRITICAL)
+    from coordinator.broker.guarded import GuardedBroker
+
+    return GuardedBroker(listener, limits)
