@@ -91,11 +91,15 @@ def parse_address(text: str) -> Address:
     try:
         parts = urlsplit(text)
         host = parts.hostname or ""
-    except ValueError as error:
+    except ValueError:
+        # Its own words may repeat the credentials.
+        raise AddressError(f"{_shown(text)} is not an address: write it like {EXAMPLE}") from None
+    if "@" in parts.path + parts.query + parts.fragment:
         raise AddressError(
-            f"{_shown(text)} is not an address ({error}): write it like {EXAMPLE}"
-        ) from None
-    if parts.query or "?" in text.partition("#")[0].rpartition("@")[2]:
+            f"{_shown(text)}: a / ? or # in the user name or password must be written as "
+            "%2F, %3F or %23"
+        )
+    if "?" in text:
         raise AddressError(f"{_shown(text)} has a query (?...): leave it out")
     return Address(
         scheme=scheme,
