@@ -1,0 +1,44 @@
+"""Sums of squares of integer vectors, exact, so that a norm is the same on every machine."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LIMB_BITS = 18
+_LIMB_MASK = (1 << _LIMB_BITS) - 1
+_BLOCK = 1 << 13
+"""Elements whose limb products add up below 2**53; in cache, and too few for threads to start."""
+
+
+def sum_of_squares(values: NDArray[np.int64]) -> int:
+    """The exact sum of values**2, for values in -2**53 .. 2**53."""
+    if values.size == 0:
+        return 0
+    peak = max(-int(values.min()), int(values.max()))
+    if peak**2 * values.size < 1 << 63:
+        return int(np.dot(values, values))
+    blocks = range(0, values.size, _BLOCK)
+    return sum(_limb_sum_of_squares(values[begin : begin + _BLOCK]) for begin in blocks)
+
+
+def norm(values: NDArray[np.int64]) -> float:
+    """The Euclidean norm of integers: the square root of the exact sum, each rounded once."""
+    return math.sqrt(sum_of_squares(values))
+
+
+def _limb_sum_of_squares(values: NDArray[np.int64]) -> int:
+    # Dot products of 18-bit limbs are exact in float64 in whatever order a library adds them.
+    low = (values & _LIMB_MASK).astype(np.float64)
+    middle = (values >> _LIMB_BITS & _LIMB_MASK).astype(np.float64)
+    high = (values >> 2 * _LIMB_BITS).astype(np.float64)
+    coefficients = (
+        low @ low,
+        2 * (low @ middle),
+        2 * (low @ high) + middle @ middle,
+        2 * (middle @ high),
+        high @ high,
+    )
+    return sum(int(c) << _LIMB_BITS * power for power, c in enumerate(coefficients))
