@@ -49,7 +49,11 @@ MAX_UNSENT = 16 * 1024 * 1024
 MAX_UNACKNOWLEDGED = 1024
 """QoS 1 messages that may wait for the broker's PUBACK; beyond that, nothing more is taken."""
 
+_TICK = 1.0
+"""Seconds between two looks at the keepalive."""
+
 _FLUSH_AT = 64 * 1024
+"""Bytes that are not collected any further, within one turn of the event loop."""
 _FIRST_PACKET_ID = 32768
 """paho numbers its SUBSCRIBE packets from 1 upwards; our PUBLISH packets stay above them."""
 
@@ -344,7 +348,7 @@ class _Stream(asyncio.Protocol):
             self._transport.abort()
 
     def keep_alive(self, keepalive: int, ping: Callable[[], bool]) -> None:
-        """Let paho see to its pings every second, and notice when this machine slept.
+        """Let paho see to its pings, and notice when this machine slept.
 
         After longer than the broker waits for a sign of life the connection is dead, whatever TCP
         still believes.
@@ -360,10 +364,10 @@ class _Stream(asyncio.Protocol):
                 self.abort(f"the broker was silent for {keepalive} s or more")
             else:
                 last = now
-                self._timer = self._loop.call_later(1.0, tick)
+                self._timer = self._loop.call_later(_TICK, tick)
 
         if not self.lost.done():
-            self._timer = self._loop.call_later(1.0, tick)
+            self._timer = self._loop.call_later(_TICK, tick)
 
     # asyncio's protocol
 

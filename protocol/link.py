@@ -262,7 +262,9 @@ class Link:
             ) from None
         try:
             subscribed: dict[str, int] = {}
-            while missing := dict(self.subscriptions.items() - subscribed.items()):
+            while missing := {
+                name: qos for name, qos in self.subscriptions.items() if subscribed.get(name) != qos
+            }:
                 await connection.subscribe(missing)
                 subscribed |= missing
         except SubscriptionRefusedError as error:
