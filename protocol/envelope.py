@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import IntEnum
+from typing import Literal
 
+from protocol.identity import Identity, mac, verify, verify_mac
+from protocol.messages import AnyMessage, Message, decode, encode
 from protocol.packing import MAX_MESSAGE, WireError
 
 SIGNATURE_SIZE = 64
@@ -22,16 +24,66 @@ class Wrapping(IntEnum):
 _PROOF_SIZE = {Wrapping.PLAIN: 0, Wrapping.SIGNED: SIGNATURE_SIZE, Wrapping.SEALED: MAC_SIZE}
 
 
-def wrap(wrapping: Wrapping, body: bytes, prove: Callable[[bytes], bytes] | None = None) -> bytes:
-    """Payload: wrapping byte, proof of `body` (signature or MAC; nothing for plain), body."""
-    proof = prove(body) if prove is not None else b""
-    if len(proof) != _PROOF_SIZE[wrapping]:
-        size = _PROOF_SIZE[wrapping]
-        raise ValueError(f"a {wrapping.name} payload needs a proof of {size} bytes")
-    return bytes([wrapping]) + proof + body
+Direction = Literal["to worker", "to coordinator"]
 
 
-def unwrap(payload: bytes) -> tuple[Wrapping, bytes, bytes]:
+def plain(message: Message) -> bytes:
+    """A payload that proves nothing: hints, and chunks that a manifest proves."""
+    return bytes([Wrapping.PLAIN]) + encode(message)
+
+
+def signed(identity: Identity, label: str, context: tuple[str, ...], message: Message) -> bytes:
+    """A payload that `identity` signed for this use (`label`) and place (`context`)."""
+    body = encode(message)
+    return bytes([Wrapping.SIGNED]) + identity.sign(label, *context, body) + body
+
+
+def sealed(session_key: bytes, direction: Direction, message: Message) -> bytes:
+    """A payload with a MAC that only the two ends of a session can make."""
+    body = encode(message)
+    return bytes([Wrapping.SEALED]) + mac(session_key, direction, body) + body
+
+
+def open_plain(payload: bytes) -> AnyMessage:
+    """The message of a plain payload. Raises `WireError`."""
+    return decode(_body(payload, Wrapping.PLAIN)[1])
+
+
+def open_signed(
+    payload: bytes, public_key: bytes, label: str, context: tuple[str, ...]
+) -> AnyMessage:
+    """The message that the owner of `public_key` signed for this use and place.
+
+    Raises `WireError`, also where the signature is somebody else's.
+    """
+    proof, body = _body(payload, Wrapping.SIGNED)
+    if not verify(public_key, proof, label, *context, body):
+        raise WireError(f"the signature of this {label} is not by the expected key")
+    return decode(body)
+
+
+def peek_signed(payload: bytes) -> AnyMessage:
+    """The message of a signed payload, its signature unchecked: only to learn whose it claims to be.
+
+    Raises `WireError`.
+    """
+    return decode(_body(payload, Wrapping.SIGNED)[1])
+
+
+def open_sealed(payload: bytes, session_key: bytes, direction: Direction) -> AnyMessage:
+    """The message that the other end of the session sealed. Raises `WireError`."""
+    proof, body = _body(payload, Wrapping.SEALED)
+    if not verify_mac(session_key, proof, direction, body):
+        raise WireError("the MAC is not of this session")
+    return decode(body)
+
+
+def wrapping_of(payload: bytes) -> Wrapping:
+    """How a payload is wrapped. Raises `WireError`."""
+    return _unwrap(payload)[0]
+
+
+def _unwrap(payload: bytes) -> tuple[Wrapping, bytes, bytes]:
     """(wrapping, proof, body) of a payload; the proof is not checked yet. Raises `WireError`."""
     if len(payload) > MAX_MESSAGE:
         raise WireError(f"{len(payload):,} bytes where {MAX_MESSAGE:,} are the most")
@@ -42,3 +94,10 @@ def unwrap(payload: bytes) -> tuple[Wrapping, bytes, bytes]:
     if len(payload) <= end:
         raise WireError("cut short")
     return wrapping, payload[1:end], payload[end:]
+
+
+def _body(payload: bytes, expected: Wrapping) -> tuple[bytes, bytes]:
+    wrapping, proof, body = _unwrap(payload)
+    if wrapping is not expected:
+        raise WireError(f"a {wrapping.name.lower()} payload where {expected.name.lower()} is due")
+    return proof, body

@@ -136,9 +136,11 @@ class PoolSpec(Section, frozen=True, kw_only=True):
     """Share of a batch that must have arrived before stragglers may be left behind."""
     max_staleness: Annotated[int, msgspec.Meta(ge=0, le=16)] = 0
     """How many versions old a late return may be and still count, with a discount."""
+    stale_share: Fraction = 0.25
+    """Share of a batch that may be evaluated ahead, one version early, where staleness is allowed."""
     task_seconds: Annotated[float, msgspec.Meta(gt=0.0, le=600.0)] = 2.0
     """Seconds of work that a task aims at most at."""
-    minimum_task_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=60.0)] = 0.1
+    minimum_task_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=60.0)] = 0.2
     """Tasks are not cut shorter than this: below it the messages would cost more than the work."""
     lease_floor: Annotated[float, msgspec.Meta(ge=0.1, le=3600.0)] = 2.0
     """No lease is shorter than this many seconds."""
@@ -152,7 +154,7 @@ class CentreSpec(Section, frozen=True, kw_only=True):
     episodes: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 100
     """Fresh episodes of a full evaluation."""
     screening: Annotated[int, msgspec.Meta(ge=1, le=65_536)] = 10
-    """The first episodes, run alone: if their mean is clearly below the target the rest is saved."""
+    """Episodes run first and alone: where they are clearly below the target the rest is saved."""
 
 
 class StopSpec(Section, frozen=True, kw_only=True):
@@ -195,6 +197,14 @@ class RunSpec(Section, frozen=True, kw_only=True):
     def size(self) -> int:
         """Number of parameters."""
         return sum(inputs * outputs + outputs for inputs, outputs in self.layers)
+
+    @property
+    def versions_kept(self) -> int:
+        """Versions of theta that every worker keeps: what late and centre evaluations may need.
+
+        All that may still count, and up to 8 for centre evaluations where they fit 256 MiB.
+        """
+        return 1 + self.pool.max_staleness + max(1, min(8, (1 << 28) // (4 * self.size)))
 
     @property
     def digest(self) -> bytes:

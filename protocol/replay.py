@@ -1,0 +1,85 @@
+"""From the run spec and its updates to the state: what every peer does, bit for bit."""
+
+from __future__ import annotations
+
+from protocol import normalizer, optimizers, state
+from protocol.messages import MAX_TASK_DIRECTIONS, Update
+from protocol.packing import WireError, unpack_integers
+from protocol.spec import RunSpec
+from protocol.state import Arithmetic, CohortTerms, State, UpdateTerms
+
+
+class MismatchError(Exception):
+    """An update that does not lead from our state to where its signer says it leads."""
+
+
+def arithmetic(spec: RunSpec) -> Arithmetic:
+    """What of the spec decides how states follow one another."""
+    chosen = optimizers.get(spec.optimizer.kind)
+    values = {name: getattr(spec.optimizer, name) for name in optimizers.hyperparameters(chosen)}
+    return Arithmetic(
+        noise=spec.strategy.noise,
+        run_seed=spec.seed,
+        optimizer=chosen(**values),
+        size=spec.size,
+        observation_dims=spec.environment.observation.size if spec.normalizer.enabled else 0,
+        window=1 + spec.pool.max_staleness,
+    )
+
+
+def initial_state(spec: RunSpec) -> State:
+    """Version 0, which the spec alone defines."""
+    policy = spec.policy
+    theta = state.initial_theta(spec.seed, spec.layers, policy.initialisation, policy.initial_scale)
+    return state.initial_state(arithmetic(spec), theta, spec.strategy.sigma)
+
+
+def terms(spec: RunSpec, update: Update) -> UpdateTerms:
+    """The numbers of an update, unpacked and bounded. Raises `WireError`."""
+    dims = spec.environment.observation.size
+    return UpdateTerms(
+        cohorts=tuple(
+            CohortTerms(
+                first_direction=cohort.first,
+                version=cohort.version,
+                weights=unpack_integers(cohort.weights, max(spec.directions, MAX_TASK_DIRECTIONS)),
+                multiplier=cohort.multiplier,
+            )
+            for cohort in update.cohorts
+        ),
+        scale=update.scale,
+        learning_rate=update.learning_rate,
+        sigma=update.sigma,
+        observations=tuple(
+            (observed.version, normalizer.from_bytes(observed.sums, dims))
+            for observed in update.observed
+        ),
+        episodes=update.episodes,
+        steps=update.steps,
+    )
+
+
+def follow(spec: RunSpec, rules: Arithmetic, before: State, update: Update) -> State:
+    """The state after an update.
+
+    Raises `MismatchError` where the hash before is not ours or the hash after is not what we get,
+    `WireError` where the update can't be applied at all.
+    """
+    if update.version != before.version:
+        raise MismatchError(f"update of version {update.version}, ours is {before.version}")
+    ours = state.params_digest(before.theta)
+    if update.digest_before != ours:
+        raise MismatchError(
+            f"update {update.version} starts from {update.digest_before.hex()}, "
+            f"our parameters are {ours.hex()}"
+        )
+    try:
+        after = state.apply(rules, before, terms(spec, update))
+    except (ValueError, OverflowError) as error:
+        raise WireError(f"update {update.version} can't be applied: {error}") from None
+    got = state.params_digest(after.theta)
+    if update.digest_after != got:
+        raise MismatchError(
+            f"update {update.version} leads to {update.digest_after.hex()}, we get {got.hex()}"
+        )
+    return after
