@@ -63,7 +63,7 @@ def open_signed(
 
 
 def peek_signed(payload: bytes) -> AnyMessage:
-    """The message of a signed payload, its signature unchecked: only to learn whose it claims to be.
+    """The message of a signed payload, its signature unchecked: only to learn whose it claims.
 
     Raises `WireError`.
     """

@@ -49,9 +49,9 @@ def lease_seconds(
 ) -> float:
     """Seconds until a lease runs out: 3 x what is predicted, after what the worker holds already.
 
-    At least `floor`, at most 20 x the pool's `median` task (nobody may claim to be arbitrarily slow),
-    doubled for each earlier lease of the same range that ran out: a deadline that is wrong for
-    every worker must not starve the range.
+    At least `floor`, at most 20 x the pool's `median` task (nobody may claim to be arbitrarily
+    slow), doubled for each earlier lease of the same range that ran out: a deadline that is
+    wrong for every worker must not starve the range.
     """
     seconds = 3.0 * (predicted + queued)
     if median is not None:
