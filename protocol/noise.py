@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from protocol import kernels
 from protocol.streams import (
@@ -24,11 +25,13 @@ __all__ = [
     "KINDS",
     "RADEMACHER",
     "Domain",
+    "add_weighted_sum",
     "directions",
     "episode_seed",
     "episode_seeds",
     "gaussian_table",
     "largest",
+    "magnitude",
     "member",
     "members",
     "require_exact",
@@ -156,7 +159,7 @@ def members(
     """
     _require_directions(first_direction, count)
     require_unsigned("run seed", run_seed)
-    theta = np.ascontiguousarray(theta, dtype=np.float32)
+    theta = _own(theta, np.float32)
     shape = (2 * count, theta.size)
     if out is None:
         out = np.empty(shape, dtype=np.float32)
@@ -190,20 +193,31 @@ def weighted_sum(
     Raises:
         OverflowError: sum |weights| * max |noise| reaches 2**53.
     """
+    total = np.zeros(size, dtype=np.int64)
+    add_weighted_sum(kind, run_seed, start, weights, total)
+    return total
+
+
+def add_weighted_sum(
+    kind: str, run_seed: int, start: int, weights: ArrayLike, total: NDArray[np.int64]
+) -> None:
+    """Add `weighted_sum` to `total`, int64, shape (size,); sums of several calls are the caller's.
+
+    Raises:
+        OverflowError: as in `weighted_sum`.
+    """
     whole = _integer_weights(weights)
     _require_directions(start, whole.size)
     require_unsigned("run seed", run_seed)
-    require_exact(magnitude(whole), largest(kind), SUM_LIMIT)
-    total = np.zeros(size, dtype=np.int64)
+    require_exact(magnitude(whole), largest(kind))
     seed = np.uint64(run_seed)
     if kind == GAUSSIAN:
         kernels.add_table_sum(seed, np.uint64(start), whole, gaussian_table(), total)
-        return total
+        return
     # Parts begin at a multiple of eight directions, so that no block is drawn twice.
     bounds = [0, *range(DIRECTIONS_AT_ONCE - start % 8, whole.size, DIRECTIONS_AT_ONCE), whole.size]
     for begin, end in pairwise(bounds):
         kernels.add_rademacher_sum(seed, start + begin, whole[begin:end], total)
-    return total
 
 
 def second_moment(
@@ -270,7 +284,12 @@ def _integer_weights(weights: ArrayLike) -> NDArray[np.int64]:
         return np.empty(0, dtype=np.int64)
     if not np.can_cast(whole.dtype, np.int64):
         raise TypeError(f"weights of type {whole.dtype}: must be integers of up to 64 bits")
-    return np.ascontiguousarray(whole, dtype=np.int64)
+    return _own(whole, np.int64)
+
+
+def _own(array: ArrayLike, dtype: DTypeLike) -> NDArray[Any]:
+    """A writeable copy: kernels are compiled anew for arrays that are read-only or have gaps."""
+    return np.array(array, dtype=dtype, order="C")
 
 
 def _require_directions(start: int, count: int) -> None:

@@ -21,10 +21,12 @@ LIMIT = 1 << 47
 MAX_COUNT = 1 << 32
 """Frames that one set of sums holds at most; squares of so many still fit 128 bits."""
 
-INITIAL_EXPONENT = 20
+INITIAL_EXPONENT = 26  # version 0 measures +-2**21 in steps of 1.5e-8
 LOWEST_EXPONENT = -100
 HIGHEST_EXPONENT = 40
-RESOLUTION_BITS = 17  # a deviation measures 2**16 to 2**17 steps
+RESOLUTION_BITS = 20
+"""A deviation measures 2**19 to 2**20 steps. Rounding moves mean and deviation by half a step at
+most, which is less than 1e-6 of the deviation."""
 
 SMALLEST_DEVIATION = 1e-7
 """A dimension that deviates less counts as constant: the policy gets 0 for it, as in ARS."""
@@ -200,8 +202,8 @@ def advance(
     """The statistics of the next version.
 
     Sums join the oldest measure first, by Chan, Golub and LeVeque 1979 ("Updating formulae and a
-    pairwise algorithm for computing sample variances"). The next version measures around the mean,
-    in steps of 2**-16 to 2**-17 of the deviation; a dimension that never varied keeps its steps.
+    pairwise algorithm for computing sample variances"). The next version measures around the mean
+    in steps that RESOLUTION_BITS sets; a dimension that never varied keeps its steps.
 
     Args:
         observations: (age, sums) of each version that was measured under, each age once, in
@@ -227,7 +229,8 @@ def advance(
         _, power = np.frexp(np.sqrt(squares / count))
         ideal = np.clip(RESOLUTION_BITS - power, LOWEST_EXPONENT, HIGHEST_EXPONENT)
         exponents = np.where(squares > 0.0, ideal, exponents).astype(np.int16)
-    shift = mean if count > 0.0 else state.shifts[0]
+    # A shift of whole steps: else values on a grid, as float32 is, would all round the same way.
+    shift = np.ldexp(np.rint(np.ldexp(mean, exponents)), -exponents)
     return NormalizerState(
         count=count,
         mean=mean,

@@ -1,0 +1,136 @@
+"""A state as bytes and back, and the digests that prove those bytes chunk by chunk."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import struct
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from protocol.normalizer import HIGHEST_EXPONENT, LOWEST_EXPONENT, NormalizerState
+from protocol.packing import WireError
+from protocol.state import DIGEST_BYTES, Arithmetic, State
+
+CHUNK_BYTES = 192 * 1024
+MAGIC = b"shoal\x00\x00\x01"
+_HEADER = struct.Struct("<8sQQQd")
+_COUNTER_LIMIT = 1 << 53
+
+
+def to_bytes(state: State) -> bytes:
+    """The state, whole and canonical: equal states give equal bytes.
+
+    All little-endian: magic, version, episodes, steps (uint64), sigma (float64), theta (float32),
+    the slots in the order of their names (float64); then with a normaliser its count, means,
+    squares, shifts (float64) and exponents (int16). The run spec tells all lengths.
+    """
+    header = _HEADER.pack(MAGIC, state.version, state.episodes, state.steps, state.sigma)
+    parts = [header, _octets(state.theta, "<f4")]
+    parts += [_octets(state.slots[name], "<f8") for name in sorted(state.slots)]
+    statistics = state.normalizer
+    if statistics is not None:
+        parts.append(struct.pack("<d", statistics.count))
+        parts += [
+            _octets(array, "<f8")
+            for array in (statistics.mean, statistics.squares, statistics.shifts)
+        ]
+        parts.append(_octets(statistics.exponents, "<i2"))
+    return b"".join(parts)
+
+
+def from_bytes(arithmetic: Arithmetic, data: bytes) -> State:
+    """The state that `to_bytes` wrote, for a run with this arithmetic.
+
+    Raises:
+        WireError: another length than this run's states have, or values that no state has.
+    """
+    expected = state_bytes(arithmetic)
+    if len(data) != expected:
+        raise WireError(f"a state of {len(data):,} bytes where this run's have {expected:,}")
+    magic, version, episodes, steps, sigma = _HEADER.unpack_from(data)
+    if magic != MAGIC:
+        raise WireError("a state that does not begin with the mark of this format")
+    if max(version, episodes, steps) > _COUNTER_LIMIT:
+        raise WireError(f"a state of version {version}, {episodes} episodes, {steps} steps")
+    if not (math.isfinite(sigma) and sigma > 0.0):
+        raise WireError(f"a state with sigma {sigma}: must be finite and above 0")
+    reader = _Reader(data, _HEADER.size)
+    theta = reader.floats("<f4", (arithmetic.size,)).astype(np.float32)
+    blank = arithmetic.optimizer.initial_slots(arithmetic.size)
+    slots = {
+        name: reader.floats("<f8", blank[name].shape).astype(np.float64) for name in sorted(blank)
+    }
+    statistics = None
+    if arithmetic.observation_dims:
+        statistics = _statistics(reader, arithmetic.observation_dims, arithmetic.window)
+    return State(version, theta, slots, sigma, statistics, episodes, steps)
+
+
+def state_bytes(arithmetic: Arithmetic) -> int:
+    """How many bytes every state of a run takes."""
+    slots = arithmetic.optimizer.initial_slots(arithmetic.size).values()
+    total = _HEADER.size + 4 * arithmetic.size + sum(slot.nbytes for slot in slots)
+    dims, window = arithmetic.observation_dims, arithmetic.window
+    if dims:
+        total += 8 + 16 * dims + 10 * window * dims
+    return total
+
+
+def state_digest(state: State) -> bytes:
+    """16 bytes that prove a whole state: `manifest_digest` of its bytes."""
+    data = to_bytes(state)
+    return manifest_digest(len(data), chunk_digests(data))
+
+
+def chunk_digests(data: bytes) -> bytes:
+    """The 16-byte BLAKE2b digests of each CHUNK_BYTES of `data`, one after the other."""
+    view = memoryview(data)
+    return b"".join(
+        hashlib.blake2b(view[begin : begin + CHUNK_BYTES], digest_size=DIGEST_BYTES).digest()
+        for begin in range(0, len(data), CHUNK_BYTES)
+    )
+
+
+def manifest_digest(total: int, digests: bytes) -> bytes:
+    """16 bytes that prove the length and all chunk digests of a state, and so every chunk."""
+    length = total.to_bytes(8, "little")
+    return hashlib.blake2b(length + digests, digest_size=DIGEST_BYTES).digest()
+
+
+class _Reader:
+    """Takes arrays off the front of bytes whose length has been checked."""
+
+    def __init__(self, data: bytes, offset: int) -> None:
+        self._data = data
+        self._offset = offset
+
+    def array(self, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[np.generic]:
+        count = math.prod(shape)
+        taken = np.frombuffer(self._data, dtype, count, self._offset).reshape(shape)
+        self._offset += taken.nbytes
+        return taken
+
+    def floats(self, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[np.generic]:
+        taken = self.array(dtype, shape)
+        if not np.isfinite(taken).all():
+            raise WireError("a state with NaN or infinity")
+        return taken
+
+
+def _statistics(reader: _Reader, dims: int, window: int) -> NormalizerState:
+    count = float(reader.floats("<f8", (1,))[0])
+    mean = reader.floats("<f8", (dims,)).astype(np.float64)
+    squares = reader.floats("<f8", (dims,)).astype(np.float64)
+    shifts = reader.floats("<f8", (window, dims)).astype(np.float64)
+    exponents = reader.array("<i2", (window, dims)).astype(np.int16)
+    if count < 0.0 or count != math.floor(count) or (squares < 0.0).any():
+        raise WireError("a state with impossible observation statistics")
+    if (exponents < LOWEST_EXPONENT).any() or (exponents > HIGHEST_EXPONENT).any():
+        raise WireError("a state with observation exponents out of range")
+    return NormalizerState(count, mean, squares, shifts, exponents)
+
+
+def _octets(array: NDArray[np.generic], dtype: DTypeLike) -> bytes:
+    return np.ascontiguousarray(array, dtype=dtype).tobytes()

@@ -1,0 +1,266 @@
+"""The state of a run at one version, and the update that makes the next version from it."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol import noise, normalizer
+from protocol.errors import ShoalError
+from protocol.normalizer import NormalizerState, ObservationSums
+from protocol.optimizers import Optimizer, Slots
+
+DIGEST_BYTES = 16
+_SMALLEST = 5e-324
+_SUSPECTS = ("torch", "jax", "jaxlib", "tensorflow", "brax", "mujoco", "pybullet", "cupy")
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What of a run spec decides how states follow one another.
+
+    Attributes:
+        noise: kind of the noise, see `protocol.noise`.
+        run_seed: 0 <= run_seed < 2**64.
+        optimizer: with its hyperparameters.
+        size: number of parameters.
+        observation_dims: dimensions of the observation normaliser; 0 where there is none.
+        window: versions whose returns may count in an update: 1 + max_staleness.
+    """
+
+    noise: str
+    run_seed: int
+    optimizer: Optimizer
+    size: int
+    observation_dims: int = 0
+    window: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """All that a version is; two peers with equal `protocol.snapshot.state_digest` are in step.
+
+    Attributes:
+        version: how many updates made it.
+        theta: parameters, float32, shape (size,), read-only.
+        slots: what the optimizer remembers, float64, read-only.
+        sigma: size of the perturbations that evaluate this version.
+        normalizer: observation statistics, or None.
+        episodes, steps: how many counted so far.
+    """
+
+    version: int
+    theta: NDArray[np.float32]
+    slots: Slots
+    sigma: float
+    normalizer: NormalizerState | None
+    episodes: int = 0
+    steps: int = 0
+
+    def __post_init__(self) -> None:
+        """Make the arrays read-only: a state is shared, never changed."""
+        self.theta.setflags(write=False)
+        for slot in self.slots.values():
+            slot.setflags(write=False)
+
+
+@dataclass(frozen=True, eq=False)
+class CohortTerms:
+    """Consecutive directions in an update, evaluated at one version.
+
+    Attributes:
+        first_direction: direction of the first weight.
+        version: at which they were evaluated.
+        weights: integers, one a direction; 0 for what is missing or dropped.
+        multiplier: how many times they count.
+    """
+
+    first_direction: int
+    version: int
+    weights: NDArray[np.int64]
+    multiplier: int
+
+
+@dataclass(frozen=True, eq=False)
+class UpdateTerms:
+    """All that changes a state into the next one.
+
+    Attributes:
+        cohorts: what is summed; without a weight other than 0 there is no step at all.
+        scale: the gradient is scale * the exact sum.
+        learning_rate: of this step.
+        sigma: size of the perturbations of the version that the update makes.
+        observations: (version, sums) measured under each version; empty without a normaliser.
+        episodes, steps: how many this update adds to the counters.
+    """
+
+    cohorts: Sequence[CohortTerms]
+    scale: float
+    learning_rate: float
+    sigma: float
+    observations: Sequence[tuple[int, ObservationSums]] = ()
+    episodes: int = 0
+    steps: int = 0
+
+
+def initial_theta(
+    run_seed: int, layers: Sequence[tuple[int, int]], kind: str, scale: float
+) -> NDArray[np.float32]:
+    """The parameters of version 0, the same on every peer.
+
+    Args:
+        run_seed: of the run.
+        layers: (inputs, outputs) of each dense layer; its parameters are the weights, shape
+            (outputs, inputs) row by row, then the biases, shape (outputs,).
+        kind: "zero"; or "scaled": weights are the quantised normal noise of stream
+            (run_seed, initialisation, layer) times scale / sqrt(inputs), biases are zero.
+        scale: standard deviation of a weight in a layer with one input.
+
+    Returns:
+        float32, shape (size,).
+    """
+    if kind not in ("zero", "scaled"):
+        raise ShoalError(f"initialisation {kind!r}: must be one of zero, scaled")
+    parts = []
+    for layer, (inputs, outputs) in enumerate(layers):
+        weights = np.zeros(inputs * outputs, dtype=np.float32)
+        if kind == "scaled":
+            halves = noise.stream(
+                run_seed, noise.Domain.INITIALISATION, layer, 2 * weights.size
+            ).view("<u2")
+            normal = noise.gaussian_table()[halves].astype(np.float64)
+            factor = noise.unit(noise.GAUSSIAN) * scale / math.sqrt(inputs)
+            weights = (normal * factor).astype(np.float32)
+        parts += [weights, np.zeros(outputs, dtype=np.float32)]
+    return np.concatenate(parts)
+
+
+def initial_state(arithmetic: Arithmetic, theta: NDArray[np.float32], sigma: float) -> State:
+    """Version 0: these parameters, fresh slots and statistics.
+
+    Raises:
+        ShoalError: theta has another size than the spec says, or is not finite.
+    """
+    theta = np.array(theta, dtype=np.float32)
+    if theta.shape != (arithmetic.size,):
+        raise ShoalError(f"parameters of shape {theta.shape}: must be ({arithmetic.size},)")
+    if not np.isfinite(theta).all():
+        raise ShoalError("initial parameters with NaN or infinity: must be finite")
+    statistics = None
+    if arithmetic.observation_dims:
+        statistics = normalizer.initial_state(arithmetic.observation_dims, arithmetic.window)
+    slots = arithmetic.optimizer.initial_slots(arithmetic.size)
+    return State(0, theta, slots, sigma, statistics)
+
+
+def apply(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> State:
+    """The next version; `state` stays as it is.
+
+    Where the sum is zero everywhere, parameters and slots rest: nothing decays or moves on its own.
+
+    Raises:
+        ValueError: terms that do not fit the state, a sum that could not be exact, or a step that
+            leaves the range of float32.
+        ShoalError: this process flushes denormal numbers.
+    """
+    check_denormals()
+    _require_fitting(arithmetic, state, terms)
+    theta, slots = state.theta, state.slots
+    total = _exact_sum(arithmetic, terms.cohorts)
+    if total.any():
+        with np.errstate(over="ignore", invalid="ignore"):
+            step, slots = arithmetic.optimizer.step(
+                total, terms.scale, theta, slots, terms.learning_rate
+            )
+            theta = (theta.astype(np.float64) + step).astype(np.float32)
+        if not (np.isfinite(theta).all() and all(np.isfinite(s).all() for s in slots.values())):
+            raise ValueError(
+                f"update {state.version} leads to parameters that are not finite: "
+                f"lower the learning rate of {terms.learning_rate}"
+            )
+    statistics = state.normalizer
+    if statistics is not None:
+        statistics = normalizer.advance(
+            statistics, [(state.version - version, sums) for version, sums in terms.observations]
+        )
+    return State(
+        version=state.version + 1,
+        theta=theta,
+        slots=slots,
+        sigma=terms.sigma,
+        normalizer=statistics,
+        episodes=state.episodes + terms.episodes,
+        steps=state.steps + terms.steps,
+    )
+
+
+def params_digest(theta: NDArray[np.float32]) -> bytes:
+    """16 bytes that prove parameters: BLAKE2b of their little-endian float32."""
+    octets = np.ascontiguousarray(theta, dtype="<f4").data
+    return hashlib.blake2b(octets, digest_size=DIGEST_BYTES).digest()
+
+
+def params_hash(theta: NDArray[np.float32]) -> str:
+    """`params_digest` for people: 32 hexadecimal digits."""
+    return params_digest(theta).hex()
+
+
+def check_denormals() -> None:
+    """Raise ShoalError where this thread flushes denormal numbers to zero.
+
+    Some libraries switch that on for the whole process when they are loaded; from then on sums that
+    pass near zero differ from everybody else's.
+    """
+    if (np.array([_SMALLEST, 2 * sys.float_info.min]) / np.array([1.0, 4.0])).all():
+        return
+    loaded = [name for name in _SUSPECTS if name in sys.modules]
+    raise ShoalError(
+        f"5e-324 became 0: a library switched this process to flush denormal numbers "
+        f"(loaded: {', '.join(loaded) or 'none of the usual ones'}), so its updates would differ "
+        "from every peer's; apply updates in a process that does not import it"
+    )
+
+
+def _exact_sum(arithmetic: Arithmetic, cohorts: Sequence[CohortTerms]) -> NDArray[np.int64]:
+    weight = sum(cohort.multiplier * noise.magnitude(cohort.weights) for cohort in cohorts)
+    noise.require_exact(weight, noise.largest(arithmetic.noise))
+    total = np.zeros(arithmetic.size, dtype=np.int64)
+    for cohort in cohorts:
+        noise.add_weighted_sum(
+            arithmetic.noise,
+            arithmetic.run_seed,
+            cohort.first_direction,
+            cohort.weights * cohort.multiplier,
+            total,
+        )
+    return total
+
+
+def _require_fitting(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> None:
+    oldest = max(0, state.version - arithmetic.window + 1)
+    versions = [cohort.version for cohort in terms.cohorts]
+    versions += [version for version, _ in terms.observations]
+    for version in versions:
+        if not oldest <= version <= state.version:
+            raise ValueError(
+                f"returns of version {version} in update {state.version}: "
+                f"must be of versions {oldest} .. {state.version}"
+            )
+    if any(cohort.multiplier < 0 for cohort in terms.cohorts):
+        raise ValueError("a negative multiplier: must be 0 or more")
+    if not (math.isfinite(terms.scale) and math.isfinite(terms.learning_rate)):
+        raise ValueError(
+            f"scale {terms.scale}, learning rate {terms.learning_rate}: must be finite"
+        )
+    if not (math.isfinite(terms.sigma) and terms.sigma > 0.0):
+        raise ValueError(f"sigma {terms.sigma}: must be finite and above 0")
+    if terms.episodes < 0 or terms.steps < 0:
+        raise ValueError(f"{terms.episodes} episodes, {terms.steps} steps: must be 0 or more")
+    if terms.observations and state.normalizer is None:
+        raise ValueError("observation sums in a run without a normaliser: must be none")
