@@ -1,6 +1,7 @@
 import hashlib
 import subprocess
 import sys
+from itertools import pairwise
 from statistics import NormalDist
 
 import numpy as np
@@ -118,7 +119,7 @@ def test_any_cut_of_the_directions_adds_up_to_the_same(kind, start, weights, dat
     cuts = sorted(data.draw(st.sets(st.integers(0, len(weights)), max_size=5)))
     edges = [0, *cuts, len(weights)]
     total = np.zeros(1003, np.int64)
-    parts = data.draw(st.permutations(list(zip(edges, edges[1:], strict=False))))
+    parts = data.draw(st.permutations(list(pairwise(edges))))
     for begin, end in parts:
         noise.add_weighted_sum(kind, 7, start + begin, weights[begin:end], total)
     assert np.array_equal(total, noise.weighted_sum(kind, 7, start, weights, 1003))

@@ -1,7 +1,7 @@
 """A hundred pinned updates per strategy, optimizer and noise: known answers for every peer.
 
-`python -m tests.protocol.update_vectors` writes update_vectors.json anew. Do that only together with
-a new protocol version: peers that disagree on one of these numbers can't train together.
+`python -m tests.protocol.update_vectors` writes update_vectors.json anew. Do that only together
+with a new protocol version: peers that disagree on one of these numbers can't train together.
 """
 
 from __future__ import annotations
