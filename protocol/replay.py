@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from protocol import normalizer, optimizers, state
 from protocol.messages import MAX_TASK_DIRECTIONS, Update
+from protocol.optimizers.base import hyperparameters
 from protocol.packing import WireError, unpack_integers
 from protocol.spec import RunSpec
 from protocol.state import Arithmetic, CohortTerms, State, UpdateTerms
@@ -16,7 +17,7 @@ class MismatchError(Exception):
 def arithmetic(spec: RunSpec) -> Arithmetic:
     """What of the spec decides how states follow one another."""
     chosen = optimizers.get(spec.optimizer.kind)
-    values = {name: getattr(spec.optimizer, name) for name in optimizers.hyperparameters(chosen)}
+    values = {name: getattr(spec.optimizer, name) for name in hyperparameters(chosen)}
     return Arithmetic(
         noise=spec.strategy.noise,
         run_seed=spec.seed,

@@ -1,0 +1,217 @@
+"""The host's commands: `shoal host` and `shoal demo`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+STARTED = time.monotonic()
+
+Name = Annotated[str | None, typer.Option(help="Name of the run; by default from the environment.")]
+Seed = Annotated[int | None, typer.Option(help="Names every random number of the run.")]
+Policy = Annotated[str | None, typer.Option(help="linear or mlp.")]
+Hidden = Annotated[
+    str | None, typer.Option(help="Widths of the hidden layers of an mlp, for example 64,64.")
+]
+Population = Annotated[int | None, typer.Option(help="Members of an update; even.")]
+Sigma = Annotated[float | None, typer.Option(help="Size of the perturbations.")]
+Noise = Annotated[str | None, typer.Option(help="rademacher or gaussian.")]
+OptimizerKind = Annotated[str | None, typer.Option("--optimizer", help="normalised, sgd or adam.")]
+LearningRate = Annotated[float | None, typer.Option(help="Step size of the optimizer.")]
+Normalize = Annotated[
+    bool | None,
+    typer.Option("--normalize/--no-normalize", help="Shift and scale observations."),
+]
+Quorum = Annotated[
+    float | None, typer.Option(help="Share of a batch that must be in before stragglers are left.")
+]
+Staleness = Annotated[
+    int | None, typer.Option("--max-staleness", help="Versions that a late return may be old.")
+]
+Target = Annotated[float | None, typer.Option(help="Centre's mean return that ends the run.")]
+Updates = Annotated[int | None, typer.Option(help="Updates after which the run ends.")]
+Episodes = Annotated[int | None, typer.Option(help="Episodes after which the run ends.")]
+Seconds = Annotated[float | None, typer.Option(help="Seconds after which the run ends.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Any field of the run spec."),
+]
+RunDir = Annotated[Path | None, typer.Option(help="Where the run is kept; by default runs/<run>.")]
+AsJson = Annotated[bool, typer.Option("--json", help="End with one line of JSON on stdout.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No line for each event in the pool.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the host's commands to the `shoal` command."""
+    app.command(
+        epilog="Example: shoal host CartPole-v1 --broker embedded --population 256", name="host"
+    )(host)
+    app.command(epilog="Example: shoal demo CartPole-v1 --workers 2 --seed 1", name="demo")(demo)
+
+
+def host(
+    source: Annotated[
+        str, typer.Argument(metavar="ENV|RUN.toml", help="Environment id, or a run file.")
+    ],
+    broker: Annotated[
+        str, typer.Option(help="auto, embedded, mosquitto, or the URL of a broker.")
+    ] = "auto",
+    bind: Annotated[str, typer.Option(help="Address that our broker listens on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port of our broker; 0 takes a free one.")] = 1883,
+    key: Annotated[
+        Path | None, typer.Option(help="Key file to sign with; by default a new one per run.")
+    ] = None,
+    run_dir: RunDir = None,
+    name: Name = None,
+    seed: Seed = None,
+    policy: Policy = None,
+    hidden: Hidden = None,
+    population: Population = None,
+    sigma: Sigma = None,
+    noise: Noise = None,
+    optimizer: OptimizerKind = None,
+    learning_rate: LearningRate = None,
+    normalize: Normalize = None,
+    quorum: Quorum = None,
+    max_staleness: Staleness = None,
+    target: Target = None,
+    updates: Updates = None,
+    episodes: Episodes = None,
+    seconds: Seconds = None,
+    assignments: Set = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Lead a run: hand out tasks, make the updates, until it ends or Ctrl-C."""
+    from coordinator.broker import open_broker
+    from coordinator.composing import compose
+    from coordinator.console import Console
+    from coordinator.host import lead, prepare, summary, verdict
+
+    flags = _flags(locals())
+    spec = compose(source, flags, assignments or [])
+    run = prepare(spec, run_dir, key)
+    console = Console(events=not quiet)
+
+    async def main() -> None:
+        async with open_broker(broker, bind, port, run.directory.path) as opened:
+            console.say(f"run {run.id}: {spec.environment.id}, {spec.size:,} parameters")
+            outcome = await lead(
+                spec,
+                run,
+                opened.url,
+                on_event=console.event,
+                on_update=console.update,
+                on_ready=lambda join: console.say(f"volunteers join with:  shoal join {join}"),
+            )
+        console.close(outcome.progress)
+        console.say(verdict(outcome))
+        console.say(f"kept in {run.directory.path}; watch it: shoal play {run.directory.path}")
+        if as_json:
+            print(json.dumps(summary(outcome, time.monotonic() - STARTED)))
+
+    asyncio.run(main())
+
+
+def demo(
+    source: Annotated[
+        str, typer.Argument(metavar="ENV|RUN.toml", help="Environment id, or a run file.")
+    ] = "CartPole-v1",
+    workers: Annotated[int, typer.Option(min=1, max=256, help="Worker processes.")] = 2,
+    broker: Annotated[str, typer.Option(help="embedded or mosquitto.")] = "embedded",
+    run_dir: RunDir = None,
+    name: Name = None,
+    seed: Seed = None,
+    policy: Policy = None,
+    hidden: Hidden = None,
+    population: Population = None,
+    sigma: Sigma = None,
+    noise: Noise = None,
+    optimizer: OptimizerKind = None,
+    learning_rate: LearningRate = None,
+    normalize: Normalize = None,
+    quorum: Quorum = None,
+    max_staleness: Staleness = None,
+    target: Target = None,
+    updates: Updates = None,
+    episodes: Episodes = None,
+    seconds: Seconds = None,
+    assignments: Set = None,
+    as_json: AsJson = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet/--events", help="Leave out or show each event in the pool.")
+    ] = True,
+) -> None:
+    """Train on this machine: a broker, a coordinator and workers as real processes."""
+    from coordinator import demo as running
+    from coordinator.composing import compose
+    from coordinator.console import Console
+    from coordinator.host import prepare, summary, verdict
+    from protocol.errors import ShoalError
+
+    if broker not in ("embedded", "mosquitto"):
+        raise ShoalError(f"--broker {broker!r}: the demo starts its own, embedded or mosquitto")
+    flags = _flags(locals())
+    spec = compose(source, flags, assignments or [])
+    run = prepare(spec, run_dir)
+    console = Console(events=not quiet)
+    console.say(f"run {run.id}: {spec.environment.id}, {spec.size:,} parameters")
+    outcome = asyncio.run(
+        running.demo(
+            spec,
+            run,
+            workers,
+            broker,
+            on_event=console.event,
+            on_update=console.update,
+            on_ready=lambda join: console.say(f"others may join with:  shoal join {join}"),
+        )
+    )
+    console.close(outcome.progress)
+    console.say(verdict(outcome))
+    console.say(f"kept in {run.directory.path}; watch it: shoal play {run.directory.path}")
+    if as_json:
+        print(json.dumps(summary(outcome, time.monotonic() - STARTED)))
+
+
+def _flags(given: dict[str, Any]) -> dict[str, Any]:
+    """The spec values of the flags that were given."""
+    hidden = given["hidden"]
+    sections: dict[str, dict[str, Any]] = {
+        "policy": {"kind": given["policy"], "hidden": hidden and _widths(hidden)},
+        "strategy": {
+            "population": given["population"],
+            "sigma": given["sigma"],
+            "noise": given["noise"],
+        },
+        "optimizer": {"kind": given["optimizer"], "learning_rate": given["learning_rate"]},
+        "normalizer": {"enabled": given["normalize"]},
+        "pool": {"quorum": given["quorum"], "max_staleness": given["max_staleness"]},
+        "stop": {
+            "target": given["target"],
+            "updates": given["updates"],
+            "episodes": given["episodes"],
+            "seconds": given["seconds"],
+        },
+    }
+    flags: dict[str, Any] = {
+        section: kept
+        for section, values in sections.items()
+        if (kept := {field: value for field, value in values.items() if value is not None})
+    }
+    flags |= {field: given[field] for field in ("name", "seed") if given[field] is not None}
+    return flags
+
+
+def _widths(text: str) -> list[int]:
+    from protocol.errors import ShoalError
+
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ShoalError(f"--hidden {text!r}: give widths such as 64,64") from None

@@ -1,0 +1,82 @@
+"""Where a run spec comes from: a preset or a TOML file, what the environment says, and flags."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from protocol import spec as run_spec
+from protocol.errors import ShoalError
+from protocol.spec import RunSpec, SpecError
+
+DESCRIBE_TIMEOUT = 60.0
+"""Seconds that an environment may take to tell its spaces."""
+
+
+def compose(source: str, flags: Mapping[str, Any], assignments: Iterable[str] = ()) -> RunSpec:
+    """The spec of a run.
+
+    `source` is a TOML file or an environment id; `flags` are nested values, `assignments` are
+    `section.field=value` texts; later ones win. Spaces that nobody gave are read from the
+    environment, in a process of its own: the coordinator never imports one.
+
+    Raises `SpecError` with the field, the value, the rule and the remedy.
+    """
+    if source.endswith(".toml"):
+        base = run_spec.load(Path(source))
+    else:
+        base = preset(source) or {"environment": {"id": source}}
+    raw = run_spec.merge(run_spec.merge(base, flags), run_spec.settings(assignments))
+    environment = raw.get("environment")
+    if not isinstance(environment, dict) or not isinstance(environment.get("id"), str):
+        raise SpecError(f"{source} names no environment: add [environment] with its id")
+    if "observation" not in environment or "action" not in environment:
+        raw = run_spec.merge(_described(environment), raw)
+    raw.setdefault("name", default_name(environment["id"]))
+    return run_spec.parse(raw)
+
+
+def preset(environment: str) -> dict[str, Any] | None:
+    """The values of the preset for this environment id, or None."""
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", environment):
+        return None
+    file = resources.files("coordinator") / "presets" / f"{environment}.toml"
+    return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
+
+
+def default_name(environment: str) -> str:
+    """A run name made of an environment id."""
+    return re.sub(r"[^a-z0-9]+", "-", environment.lower()).strip("-")[:40].strip("-") or "run"
+
+
+def _described(environment: Mapping[str, Any]) -> dict[str, Any]:
+    """Spaces and usual target of the environment, as spec values; asks a process of its own."""
+    command = [sys.executable, "-m", "worker.describe", environment["id"]]
+    command += ["--kwargs", json.dumps(environment.get("kwargs", {}))]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DESCRIBE_TIMEOUT)
+        said = json.loads(done.stdout.strip().splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        raise ShoalError(
+            f"{environment['id']} did not tell its spaces within {DESCRIBE_TIMEOUT:.0f} s: "
+            "give environment.observation and environment.action in a run file"
+        ) from None
+    except (IndexError, ValueError):
+        raise ShoalError(
+            f"{environment['id']} can't be made here: {done.stderr.strip()[-300:] or 'no reason'}"
+        ) from None
+    if "error" in said:
+        raise SpecError(str(said["error"]))
+    described: dict[str, Any] = {
+        "environment": {"observation": said["observation"], "action": said["action"]}
+    }
+    if said.get("reward_threshold") is not None:
+        described["stop"] = {"target": said["reward_threshold"]}
+    return described

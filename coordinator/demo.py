@@ -1,0 +1,125 @@
+"""`shoal demo`: broker, coordinator and workers as real processes on this machine, start to end."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+from pathlib import Path
+
+from coordinator.host import Run, lead
+from coordinator.server import Outcome, Progress
+from protocol.errors import ShoalError
+from protocol.spec import RunSpec
+
+BROKER_START = 20.0
+"""Seconds that the broker may take to listen."""
+GOODBYE = 5.0
+"""Seconds that workers have to leave by themselves once the run has ended."""
+
+
+async def demo(
+    spec: RunSpec,
+    run: Run,
+    workers: int,
+    broker: str,
+    *,
+    on_event: Callable[[str], None],
+    on_update: Callable[[Progress], None],
+    on_ready: Callable[[str], None],
+) -> Outcome:
+    """Train on this machine until the run ends; whatever was started is gone afterwards.
+
+    Raises `ShoalError` where the broker or the last worker ends before the run does.
+    """
+    logs = run.directory.path / "logs"
+    logs.mkdir()
+    children: list[Process] = []
+    try:
+        broker_process, url = await _start_broker(broker, logs)
+        children.append(broker_process)
+        # Workers start while this process still warms up; they wait for the run to appear.
+        join = f"{url}/{run.id}#{run.identity.fingerprint}"
+        volunteers = [await _start_worker(join, index, logs) for index in range(workers)]
+        children += volunteers
+        leading = asyncio.ensure_future(
+            lead(spec, run, url, on_event=on_event, on_update=on_update, on_ready=on_ready)
+        )
+        watching = asyncio.ensure_future(_watch(broker_process, volunteers, logs))
+        done, _ = await asyncio.wait({leading, watching}, return_when=asyncio.FIRST_COMPLETED)
+        if leading not in done:
+            leading.cancel()
+            await asyncio.gather(leading, return_exceptions=True)
+            raise watching.result()
+        watching.cancel()
+        outcome = leading.result()
+        await _let_go(volunteers)
+        return outcome
+    finally:
+        for child in reversed(children):
+            await _stop(child)
+
+
+async def _start_broker(kind: str, logs: Path) -> tuple[Process, str]:
+    command = [sys.executable, "-m", "coordinator.broker", "--port", "0", "--kind", kind]
+    command += ["--exit-with-parent", "--log-directory", str(logs)]
+    with (logs / "broker.log").open("wb") as log:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=PIPE, stdout=PIPE, stderr=log, start_new_session=True
+        )
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(BROKER_START):
+            line = (await process.stdout.readline()).decode().strip()
+    except TimeoutError:
+        line = ""
+    words = line.split()
+    if not words or not words[-1].startswith("mqtt"):
+        await _stop(process)
+        reason = (logs / "broker.log").read_text(errors="replace").strip()[-300:]
+        raise ShoalError(f"the broker did not start: {reason or 'see ' + str(logs)}")
+    return process, words[-1]
+
+
+async def _start_worker(join: str, index: int, logs: Path) -> Process:
+    command = [sys.executable, "-m", "worker", join, "--cores", "1", "--nice", "0"]
+    command += ["--name", f"demo-{index}", "--home", str(logs / f"worker-{index}")]
+    command += ["--exit-with-parent"]
+    with (logs / f"worker-{index}.log").open("wb") as log:
+        return await asyncio.create_subprocess_exec(
+            *command, stdin=PIPE, stdout=log, stderr=log, start_new_session=True
+        )
+
+
+async def _watch(broker: Process, volunteers: list[Process], logs: Path) -> ShoalError:
+    """Returns the reason once the run can't go on: no broker, or no worker left."""
+    gone = asyncio.gather(*(volunteer.wait() for volunteer in volunteers))
+    broker_gone = asyncio.ensure_future(broker.wait())
+    done, _ = await asyncio.wait({gone, broker_gone}, return_when=asyncio.FIRST_COMPLETED)
+    if broker_gone in done:
+        return ShoalError(f"the broker ended (exit code {broker.returncode}): see {logs}")
+    last = (logs / "worker-0.log").read_text(errors="replace").strip().splitlines()[-1:]
+    return ShoalError(f"all workers ended: {' '.join(last) or 'see ' + str(logs)}")
+
+
+async def _let_go(volunteers: list[Process]) -> None:
+    """Wait for workers to leave by themselves: they know that the run has ended."""
+    try:
+        async with asyncio.timeout(GOODBYE):
+            await asyncio.gather(*(volunteer.wait() for volunteer in volunteers))
+    except TimeoutError:
+        return
+
+
+async def _stop(process: Process) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
+    if process.returncode is None:
+        process.terminate()
+    try:
+        async with asyncio.timeout(3.0):
+            await process.wait()
+    except TimeoutError:
+        process.kill()
+        await process.wait()

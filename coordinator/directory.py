@@ -1,0 +1,123 @@
+"""The run directory: what a run leaves on disk, and whose it is."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol import spec as run_spec
+from protocol.errors import ShoalError
+from protocol.identity import new_secret
+from protocol.spec import RunSpec
+
+
+class DirectoryError(ShoalError):
+    """The directory is somebody else's, in use, or can't be written."""
+
+
+class RunDirectory:
+    """`spec.toml`, `log.sqlite`, `metrics.jsonl`, `policy.safetensors`, `secret`, `run`.
+
+    `run` names the run that it belongs to; a lock on it keeps two coordinators apart, and goes with
+    the process however that ends. `run.key` signs what the coordinator says; who has it, is it.
+    """
+
+    def __init__(self, path: Path, run: str) -> None:
+        """Make the directory for a new run. Raises `DirectoryError`."""
+        self.path = path
+        self.run = run
+        owner = path / "run"
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if owner.exists():
+                raise DirectoryError(
+                    f"{path} already holds the run {owner.read_text().strip()[:60]}: "
+                    "give another --run-dir, or remove it"
+                )
+            if any(path.iterdir()):
+                raise DirectoryError(f"{path} is not empty: give a new or empty --run-dir")
+            self._lock = owner.open("w")
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock.write(run + "\n")
+            self._lock.flush()
+            self._metrics = (path / "metrics.jsonl").open("a", encoding="utf-8")
+        except OSError as error:
+            raise DirectoryError(
+                f"the run directory {path} can't be used ({error.strerror}): give another --run-dir"
+            ) from None
+
+    @property
+    def log_path(self) -> Path:
+        """Where the update log lies."""
+        return self.path / "log.sqlite"
+
+    @property
+    def key_path(self) -> Path:
+        """Where the run's signing key lies."""
+        return self.path / "run.key"
+
+    @property
+    def policy_path(self) -> Path:
+        """Where the latest, at the end the returned, parameters lie."""
+        return self.path / "policy.safetensors"
+
+    def write_spec(self, spec: RunSpec) -> None:
+        """Keep the spec for people and for `shoal play`."""
+        (self.path / "spec.toml").write_text(run_spec.to_toml(spec), encoding="utf-8")
+
+    def make_secret(self) -> bytes:
+        """The 32 bytes that lease tokens are made with, in a file for the owner only."""
+        secret = new_secret()
+        handle = os.open(self.path / "secret", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(secret)
+        return secret
+
+    def write_metrics(self, values: Mapping[str, Any]) -> None:
+        """One line of JSON, at once."""
+        self._metrics.write(json.dumps(values) + "\n")
+        self._metrics.flush()
+
+    def write_policy(
+        self, tensors: Mapping[str, NDArray[np.float32]], about: Mapping[str, str]
+    ) -> None:
+        """Replace the policy file in one step: a reader sees the old or the new one whole."""
+        from safetensors.numpy import save
+
+        data = save(dict(tensors), metadata=dict(about))
+        handle, name = tempfile.mkstemp(dir=self.path, prefix=".policy-")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        Path(name).replace(self.policy_path)
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._metrics.close()
+        self._lock.close()
+
+
+def policy_tensors(
+    spec: RunSpec,
+    theta: NDArray[np.float32],
+    normalisation: tuple[NDArray[np.float32], NDArray[np.float32]] | None,
+) -> dict[str, NDArray[np.float32]]:
+    """Named tensors of a policy: `layers.<i>.weight` (outputs, inputs), `layers.<i>.bias`, and with
+    a normaliser `observation.mean` and `observation.inverse_deviation`."""
+    tensors: dict[str, NDArray[np.float32]] = {}
+    place = 0
+    for index, (inputs, outputs) in enumerate(spec.layers):
+        end = place + inputs * outputs
+        tensors[f"layers.{index}.weight"] = theta[place:end].reshape(outputs, inputs)
+        tensors[f"layers.{index}.bias"] = theta[end : end + outputs]
+        place = end + outputs
+    if normalisation is not None:
+        tensors["observation.mean"], tensors["observation.inverse_deviation"] = normalisation
+    return tensors

@@ -1,0 +1,34 @@
+"""The front door: one `shoal` command, made of the host's and the worker's."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+import worker.cli
+
+import coordinator.cli
+from protocol.errors import ShoalError
+
+app = typer.Typer(
+    help="Train policies with Evolution Strategies on machines that nobody controls.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+coordinator.cli.register(app)
+worker.cli.register(app)
+
+
+def main() -> None:
+    """Run the command; a user's mistake is one line and an exit code, never a traceback."""
+    try:
+        app()
+    except ShoalError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()
