@@ -13,7 +13,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from protocol import identity as module
@@ -178,14 +178,15 @@ def test_processes_that_start_together_share_one_key(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.name != "posix", reason="file modes are POSIX")
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o777])
 def test_a_key_that_others_may_read_is_reported(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int
 ) -> None:
     path = tmp_path / "key"
     Identity(SEED).save(path)
     Identity.load(path)
     assert not caplog.records
-    path.chmod(0o644)
+    path.chmod(mode)
     with caplog.at_level(logging.WARNING, "shoal.identity"):
         assert Identity.load(path).public_key == Identity(SEED).public_key
     assert "chmod 600" in caplog.text
@@ -272,6 +273,9 @@ def test_no_two_lists_of_parts_are_framed_alike(label: str, parts: list[bytes | 
         assert framed(label, *other) != mine
 
 
+@example([b"a", b"b"], [b"abb"], "", "")
+@example(["a", "b"], ["asb"], "", "")
+@example([b"a"], [], "", "ba")
 @given(PARTS, PARTS, st.text(max_size=5), st.text(max_size=5))
 def test_framing_is_injective(
     one: list[bytes | str | int], two: list[bytes | str | int], here: str, there: str

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import datetime
 import gc
+import hashlib
 import ipaddress
 import logging
 import socket
@@ -16,6 +18,7 @@ import pytest
 
 from protocol import connection as connection_module
 from protocol.address import parse_address
+from protocol.connection import Connection
 from protocol.frames import MAX_PACKET, publish_packet
 from protocol.link import FatalLinkError, Link, Will, client_id
 from protocol.packing import MAX_MESSAGE
@@ -47,11 +50,11 @@ def nothing_is_left_to_the_event_loop(caplog: pytest.LogCaptureFixture) -> Itera
     assert not complaints
 
 
-class Lowest(Random):
-    """The shortest delay that may come, so that tests do not wait for longer ones."""
+class Impatient(Random):
+    """Hardly any delay, where a test is not about delays."""
 
     def uniform(self, a: float, b: float) -> float:
-        return a
+        return 0.01
 
 
 class Peer:
@@ -67,7 +70,7 @@ class Peer:
             on_connected=lambda first: self.say("connected", first),
             on_disconnected=lambda reason: self.say("disconnected", reason),
             on_retry=lambda reason, delay: self.say("retry", reason, delay),
-            random=Lowest(),
+            random=Impatient(),
             **options,  # type: ignore[arg-type]
         )
         self.task: asyncio.Task[None] | None = None
@@ -341,11 +344,12 @@ async def test_packet_identifiers_are_not_used_twice_at_once() -> None:
     async with scripted_broker(forgetful) as url:
         peer = Peer(url)
         async with peers(peer):
-            for number in range(33_000):
-                while not peer.link.publish("t", b"x", 1):
-                    await asyncio.sleep(0)
-                if number % 500 == 0:
-                    await asyncio.sleep(0)
+            async with asyncio.timeout(DEADLINE):
+                for number in range(33_000):
+                    while not peer.link.publish("t", b"x", 1):
+                        await asyncio.sleep(0)
+                    if number % 500 == 0:
+                        await asyncio.sleep(0)
             await peer.until(lambda: len(identifiers) == 33_000)
     assert identifiers.count(identifiers[0]) == 1
     assert min(identifiers) == 32768
@@ -385,13 +389,14 @@ async def test_after_kill_9_of_the_broker_all_is_as_before(tmp_path: Path) -> No
     broker.start()
     try:
         peer = Peer(broker.url, subscriptions={"t/first": 0})
+        peer.link._random = Random(1)
         async with peers(peer):
             await peer.link.subscribe({"t/second": 1})
             broker.kill()
             await peer.hear("disconnected", "the broker closed the connection")
             assert not peer.link.connected
             assert not peer.link.publish("t/first", b"lost", 1)
-            await peer.until(lambda: peer.kinds().count("retry") >= 3)
+            await peer.until(lambda: peer.kinds().count("retry") >= 2)
             broker.start()
             await peer.hear("connected", False)
             peer.link.publish("t/first", b"1")
@@ -474,31 +479,23 @@ async def test_a_new_connection_may_be_a_new_session(broker: Mosquitto) -> None:
         await watcher.hear("message", "will/1", b"gone")
 
 
-async def test_a_silent_broker_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_broker_is_left_and_a_living_one_is_kept(
+    broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection_module, "_TICK", 0.1)
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_packet(reader)
-        if len(peer.said) > 0:
-            return
         writer.write(CONNACK)
         await reader.read()
 
     async with scripted_broker(silent) as url:
-        peer = Peer(url, keepalive=1)
-        async with peers(peer):
-            await peer.hear("disconnected", "the broker was silent for 1 s or more")
-
-
-async def test_an_idle_connection_is_kept(
-    broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection_module, "_TICK", 0.1)
-    peer = Peer(broker.url, keepalive=1)
-    async with peers(peer):
-        # CONNACK and two answers to pings: by then the broker would have dropped a silent client.
-        await peer.until(lambda: peer.link.wire.packets()["received control"] == 3)
-        assert peer.said == [("connected", True)]
+        left, kept = Peer(url, "left", keepalive=1), Peer(broker.url, "kept", keepalive=1)
+        async with peers(left, kept):
+            await left.hear("disconnected", "the broker was silent for 1 s or more")
+            # CONNACK and two answers to pings: mosquitto drops who is silent for 1.5 s.
+            await kept.until(lambda: kept.link.wire.packets()["received control"] == 3)
+            assert kept.said == [("connected", True)]
 
 
 async def test_a_broker_that_never_answers_is_not_waited_for(
@@ -539,7 +536,17 @@ async def test_after_this_machine_slept_the_connection_is_renewed(
         await peer.hear("connected", False)
 
 
-async def test_a_broker_that_drops_us_at_once_is_tried_less_and_less_often() -> None:
+class Highest(Random):
+    def uniform(self, a: float, b: float) -> float:
+        return b
+
+
+@pytest.mark.parametrize(
+    ("lives", "expected"), [([0.0, 0.0, 0.0], [0.3, 0.9]), ([0.0, 0.4, 0.0], [0.3, 0.3])]
+)
+async def test_only_a_connection_that_lasts_makes_the_delays_short_again(
+    lives: list[float], expected: list[float]
+) -> None:
     connections = 0
 
     async def drop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -547,20 +554,50 @@ async def test_a_broker_that_drops_us_at_once_is_tried_less_and_less_often() -> 
         connections += 1
         await read_packet(reader)
         writer.write(CONNACK)
-
-    class Highest(Random):
-        def uniform(self, a: float, b: float) -> float:
-            return b
+        await read_packet(reader)
+        await asyncio.sleep(lives[connections - 1])
 
     async with scripted_broker(drop) as url:
         peer = Peer(url)
         peer.link._random = Highest()
+        peer.link._on_connected = lambda first: peer.link.publish("t", b"here I am")
         peer.start()
         await peer.until(lambda: peer.kinds().count("retry") == 2)
         await peer.link.close()
-    delays = [words[2] for words in peer.said if words[0] == "retry"]
-    assert delays == pytest.approx([0.3, 0.9])
-    assert connections == 2
+    assert peer.kinds() == ["disconnected", "retry"] * 2
+    assert [words[2] for words in peer.said if words[0] == "retry"] == pytest.approx(expected)
+
+
+async def test_a_broker_that_hangs_up_on_the_answer_never_was_there() -> None:
+    async def drop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_packet(reader)
+        writer.write(CONNACK)
+
+    async with scripted_broker(drop) as url:
+        peer = Peer(url, subscriptions={"t": 0})
+        peer.start()
+        await peer.until(lambda: len(peer.said) == 3)
+        await peer.link.close()
+    assert {words[:2] for words in peer.said} == {("retry", "the broker closed the connection")}
+
+
+async def test_we_introduce_ourselves_as_the_standard_says() -> None:
+    introduced: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        introduced.set_result(await read_packet(reader))
+        writer.write(CONNACK)
+        await reader.read()
+
+    async with scripted_broker(listen) as url:
+        url = url.replace("://", "://me:secret@")
+        async with peers(Peer(url, "shoal-a-b", will=Will("w", b"gone", 1, True), keepalive=17)):
+            pass
+    # MQTT 3.1.1, 3.1: level 4; user, password, retained will of QoS 1, clean session; keepalive
+    variable = b"\x00\x04MQTT\x04" + bytes([0b11101110]) + b"\x00\x11"
+    fields = (b"shoal-a-b", b"w", b"gone", b"me", b"secret")
+    body = variable + b"".join(len(part).to_bytes(2, "big") + part for part in fields)
+    assert introduced.result() == b"\x10" + bytes([len(body)]) + body
 
 
 @pytest.mark.parametrize(
@@ -635,12 +672,12 @@ async def fatal(peer: Peer) -> FatalLinkError:
 
 
 async def test_a_broker_that_wants_a_password_says_so_once(tmp_path: Path) -> None:
-    import subprocess
-
     passwords = tmp_path / "passwords"
     passwords.touch(mode=0o600)
-    mosquitto_passwd = "/usr/bin/mosquitto_passwd"
-    subprocess.run([mosquitto_passwd, "-b", str(passwords), "me", "right"], check=True)
+    salt = bytes(12)
+    digest = hashlib.pbkdf2_hmac("sha512", b"right", salt, 101)
+    fields = (b"$7$101", base64.b64encode(salt), base64.b64encode(digest))
+    passwords.write_bytes(b"me:" + b"$".join(fields) + b"\n")
     broker = Mosquitto(tmp_path, "allow_anonymous false", f"password_file {passwords}")
     broker.start()
     try:
@@ -808,6 +845,36 @@ async def test_a_cancelled_link_leaves_no_connection_behind() -> None:
         await asyncio.wait_for(gone.wait(), DEADLINE)
 
 
+async def test_a_link_cancelled_in_the_moment_of_success_leaves_none_either() -> None:
+    gone = asyncio.Event()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_packet(reader)
+        writer.write(CONNACK)
+        await reader.read()
+        gone.set()
+
+    async with scripted_broker(listen) as url:
+        peer = Peer(url)
+        connect = peer.link._connect
+
+        async def connect_and_cancel() -> Connection:
+            connection = await connect()
+            assert peer.task is not None
+            peer.task.cancel()
+            kept.append(connection)
+            return connection
+
+        kept: list[Connection] = []
+        peer.link._connect = connect_and_cancel  # type: ignore[method-assign]
+        peer.start()
+        assert peer.task is not None
+        with pytest.raises(asyncio.CancelledError):
+            await peer.task
+        assert len(kept) == 1
+        await asyncio.wait_for(gone.wait(), DEADLINE)
+
+
 async def test_close_does_not_wait_for_a_broker_that_does_not_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -892,6 +959,28 @@ async def test_the_count_is_what_a_proxy_saw_pass(broker: Mosquitto) -> None:
     assert wire.episode_bytes() == sum(
         total for name, total in bytes_of.items() if name.split()[-1] in ("in", "results", "update")
     )
+
+
+async def test_an_acknowledgement_from_a_connection_before_counts_for_nothing() -> None:
+    first: list[bytes] = []
+
+    async def forget(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_packet(reader)
+        writer.write(CONNACK)
+        if not first:
+            first.append(await read_packet(reader))
+            return
+        identifier_at = 4 + int.from_bytes(first[0][2:4], "big")
+        writer.write(b"\x40\x02" + first[0][identifier_at : identifier_at + 2])
+        await reader.read()
+
+    async with scripted_broker(forget) as url:
+        peer = Peer(url)
+        wire = peer.link.wire
+        async with peers(peer):
+            peer.link.publish("shoal/1/cartpole-1a2b3c4d/epoch", b"e", 1)
+            await peer.until(lambda: wire.packets().get("received puback other") == 1)
+            assert "received puback epoch" not in wire.snapshot()
 
 
 async def test_a_link_survives_a_storm_of_cuts(broker: Mosquitto) -> None:
