@@ -1,6 +1,6 @@
 """One connection to a broker: aiomqtt opens and keeps it, messages pass it on a short way.
 
-aiomqtt (over paho) does CONNECT, SUBSCRIBE and the keepalive. It takes a `_Stream` for its socket,
+aiomqtt (over paho) does CONNECT, SUBSCRIBE and the keepalive. It takes a `Stream` for its socket,
 which asyncio reads and writes (TLS, address families, buffering and TCP_NODELAY come with that).
 PUBLISH and PUBACK go straight between the stream and the application: several times less work a
 message than through both libraries, no queue that could overflow unseen, a bound on what one
@@ -10,12 +10,8 @@ packet may hold, and every packet counted.
 from __future__ import annotations
 
 import asyncio
-import os
-import re
-import socket
 import ssl
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -23,18 +19,7 @@ import aiomqtt
 import paho.mqtt.client as paho
 
 from protocol.address import Address
-from protocol.frames import (
-    CONNACK,
-    PUBACK,
-    PUBLISH,
-    Packet,
-    PacketReader,
-    acknowledgement,
-    packet_bytes,
-    publication,
-    publish_packet,
-)
-from protocol.packing import WireError
+from protocol.stream import Deliver, Stream, describe
 from protocol.wire_count import WireCount
 
 OPEN_TIMEOUT = 10.0
@@ -49,20 +34,11 @@ MAX_UNSENT = 16 * 1024 * 1024
 MAX_UNACKNOWLEDGED = 1024
 """QoS 1 messages that may wait for the broker's PUBACK; beyond that, nothing more is taken."""
 
-_TICK = 1.0
-"""Seconds between two looks at the keepalive."""
-
-_FLUSH_AT = 64 * 1024
-"""Bytes that are not collected any further, within one turn of the event loop."""
 _FIRST_PACKET_ID = 32768
 """paho numbers its SUBSCRIBE packets from 1 upwards; our PUBLISH packets stay above them."""
 
-_DISCONNECT = b"\xe0\x00"
-_SUBACK, _UNSUBACK, _PINGRESP = 9, 11, 13
-_FOR_PAHO = frozenset((CONNACK, _SUBACK, _UNSUBACK, _PINGRESP))
 _FAILURE = 0x80
 
-Deliver = Callable[[str, bytes], None]
 _Answer = TypeVar("_Answer")
 
 
@@ -113,7 +89,7 @@ class Connection:
 
     def __init__(self, settings: ConnectionSettings, deliver: Deliver, wire: WireCount) -> None:
         self._settings = settings
-        self._stream = _Stream(deliver, wire)
+        self._stream = Stream(deliver, wire)
         self._client = _Client(self._stream, settings)
         self._next_packet_id = _FIRST_PACKET_ID
 
@@ -130,7 +106,7 @@ class Connection:
         wire.forget_identifiers()
         try:
             async with asyncio.timeout(OPEN_TIMEOUT):
-                await connection._stream.connect(settings)
+                await connection._reach()
                 await connection._unless_lost(connection._client.__aenter__())
         except TimeoutError:
             connection._stream.leave()
@@ -212,6 +188,18 @@ class Connection:
             if packet_id not in unacknowledged:
                 return packet_id
 
+    async def _reach(self) -> None:
+        address = self._settings.address
+        context = None
+        if address.tls:
+            context = self._settings.tls_context or ssl.create_default_context()
+        try:
+            await self._stream.connect(address.host, address.port, context)
+        except ssl.SSLCertVerificationError:
+            raise
+        except (OSError, UnicodeError) as error:
+            raise ConnectionLostError(describe(error)) from None
+
     async def _answered(self, call: Awaitable[_Answer]) -> _Answer:
         try:
             return await self._unless_lost(call)
@@ -238,7 +226,7 @@ class Connection:
 class _Client(aiomqtt.Client):
     """aiomqtt's client on top of a stream that asyncio drives, not a socket that it watches."""
 
-    def __init__(self, stream: _Stream, settings: ConnectionSettings) -> None:
+    def __init__(self, stream: Stream, settings: ConnectionSettings) -> None:
         address, will = settings.address, settings.will
         super().__init__(
             address.host,
@@ -255,7 +243,7 @@ class _Client(aiomqtt.Client):
             timeout=OPEN_TIMEOUT,
         )
         self._client._create_socket = lambda: stream  # type: ignore[method-assign,assignment,return-value]
-        stream.read_by_paho = self._client.loop_read
+        stream.read_by_paho = lambda: self._client.loop_read() == paho.MQTT_ERR_SUCCESS
 
     def keep_alive(self) -> bool:
         """Send a ping when it is time; False when the last one was not answered."""
@@ -278,225 +266,3 @@ class _Client(aiomqtt.Client):
 
     def _on_disconnect(self, *details: Any) -> None:
         """The stream says when and why the connection ended."""
-
-
-class _Stream(asyncio.Protocol):
-    """The bytes of one connection: asyncio's protocol on one side, paho's socket on the other."""
-
-    def __init__(self, deliver: Deliver, wire: WireCount) -> None:
-        self._deliver = deliver
-        self._wire = wire
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
-        self._incoming = PacketReader()
-        self._outgoing_of_paho = PacketReader()
-        self._for_paho = bytearray()
-        self._unwritten: list[bytes] = []
-        self._unwritten_bytes = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._leaving = False
-        self.read_by_paho: Callable[[], int] = lambda: 0
-        self.lost: asyncio.Future[str] = self._loop.create_future()
-        self.refused: int | None = None
-        self.unacknowledged: set[int] = set()
-
-    # what the connection uses
-
-    async def connect(self, settings: ConnectionSettings) -> None:
-        """Open TCP, and TLS where the address says so."""
-        address = settings.address
-        context = None
-        if address.tls:
-            context = settings.tls_context or ssl.create_default_context()
-        try:
-            await self._loop.create_connection(
-                lambda: self, address.host, address.port, ssl=context, happy_eyeballs_delay=0.25
-            )
-        except ssl.SSLCertVerificationError:
-            raise
-        except (OSError, UnicodeError) as error:
-            raise ConnectionLostError(describe(error)) from None
-
-    @property
-    def unsent(self) -> int:
-        """Bytes not yet taken by the operating system."""
-        if self._transport is None:
-            return 0
-        return self._unwritten_bytes + self._transport.get_write_buffer_size()
-
-    def publish(self, topic: bytes, payload: bytes, qos: int, retain: bool, packet_id: int) -> None:
-        """Write a PUBLISH packet."""
-        packet = publish_packet(topic, payload, qos, retain, packet_id)
-        self._wire.count_publish("sent", topic, packet_id, len(packet))
-        self._write(packet)
-
-    def leave(self) -> None:
-        """Send what is left and DISCONNECT, then close."""
-        transport = self._transport
-        if transport is None or transport.is_closing() or self._leaving:
-            return
-        self.send(_DISCONNECT)
-        self._flush()
-        self._leaving = True
-        transport.close()
-
-    def abort(self, reason: str) -> None:
-        """Cut the connection."""
-        if not self.lost.done():
-            self.lost.set_result(reason)
-        if self._transport is not None:
-            self._transport.abort()
-
-    def keep_alive(self, keepalive: int, ping: Callable[[], bool]) -> None:
-        """Let paho see to its pings, and notice when this machine slept.
-
-        After longer than the broker waits for a sign of life the connection is dead, whatever TCP
-        still believes.
-        """
-        last = _clock()
-
-        def tick() -> None:
-            nonlocal last
-            now = _clock()
-            if now - last > 1.5 * keepalive:
-                self.abort(f"this machine slept or stood still for {now - last:.0f} s")
-            elif not ping():
-                self.abort(f"the broker was silent for {keepalive} s or more")
-            else:
-                last = now
-                self._timer = self._loop.call_later(_TICK, tick)
-
-        if not self.lost.done():
-            self._timer = self._loop.call_later(_TICK, tick)
-
-    # asyncio's protocol
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        try:
-            for packet in self._incoming.feed(data):
-                self._receive(packet)
-        except WireError as error:
-            self.abort(f"the broker sent {error}")
-        self._flush()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        if not self.lost.done():
-            reason = "the broker closed the connection" if error is None else describe(error)
-            self.lost.set_result("closed" if self._leaving else reason)
-
-    def _receive(self, packet: Packet) -> None:
-        if self._leaving or self.lost.done():
-            return
-        kind = packet.kind
-        if kind == PUBLISH:
-            self._receive_publish(packet)
-        elif kind == PUBACK and len(packet.body) == 2:
-            self._wire.count("received", packet)
-            self.unacknowledged.discard(packet.body[0] << 8 | packet.body[1])
-        elif kind in _FOR_PAHO and packet.complete:
-            self._wire.count("received", packet)
-            self._receive_answer(packet)
-        else:
-            raise WireError(f"a packet of type {kind} that it should not send")
-
-    def _receive_publish(self, packet: Packet) -> None:
-        topic, packet_id, payload = publication(packet)
-        self._wire.count_publish("received", topic, packet_id, packet.size)
-        if (packet.first >> 1) & 3 == 2:
-            raise WireError("a message of QoS 2, to which we never subscribe")
-        if packet.complete:
-            try:
-                name = topic.decode("utf-8")
-            except UnicodeDecodeError:
-                pass  # nobody subscribed to that; drop it like the oversize
-            else:
-                self._deliver(name, payload)
-        if packet_id:
-            answer = acknowledgement(packet_id)
-            self._wire.count_acknowledgement("sent", packet_id, len(answer))
-            self._write(answer)
-
-    def _receive_answer(self, packet: Packet) -> None:
-        if packet.kind == CONNACK and len(packet.body) == 2 and packet.body[1] != 0:
-            # Here, because paho keeps one of the codes to itself.
-            code = packet.body[1]
-            if code == 3:
-                self.abort("the broker says that it is not available")
-            else:
-                self.refused = code
-                self.abort(f"the broker refused the connection (return code {code})")
-            return
-        self._for_paho += packet_bytes(packet)
-        while self._for_paho and not self.lost.done():
-            if self.read_by_paho() != paho.MQTT_ERR_SUCCESS:
-                raise WireError(f"a malformed packet of type {packet.kind}")
-
-    def _write(self, data: bytes) -> None:
-        """Collect what one turn of the event loop writes: one system call for all of it."""
-        if not self._unwritten:
-            self._loop.call_soon(self._flush)
-        self._unwritten.append(data)
-        self._unwritten_bytes += len(data)
-        if self._unwritten_bytes >= _FLUSH_AT:
-            self._flush()
-
-    def _flush(self) -> None:
-        if not self._unwritten:
-            return
-        data = b"".join(self._unwritten)
-        self._unwritten.clear()
-        self._unwritten_bytes = 0
-        if self._transport is not None and not self._transport.is_closing():
-            self._transport.write(data)
-
-    # paho's socket (called in the event loop only)
-
-    def recv(self, size: int) -> bytes:
-        if not self._for_paho:
-            raise BlockingIOError
-        data = bytes(self._for_paho[:size])
-        del self._for_paho[:size]
-        return data
-
-    def send(self, data: bytes) -> int:
-        if self._leaving or self.lost.done():
-            raise ConnectionError
-        for packet in self._outgoing_of_paho.feed(bytes(data)):
-            self._wire.count("sent", packet)
-        self._write(bytes(data))
-        return len(data)
-
-    def setblocking(self, blocking: bool) -> None:
-        """Nothing here blocks."""
-
-    def close(self) -> None:
-        """paho lets go of its socket: when a ping was not answered, or at its own end."""
-
-
-def describe(error: Exception) -> str:
-    """A connection's failure in a few words for people."""
-    if isinstance(error, socket.gaierror):
-        return "the host name is not known"
-    if isinstance(error, UnicodeError):
-        return "the host name is not possible"
-    if isinstance(error, ssl.SSLError):
-        return f"TLS failed ({error.reason or error})"
-    if isinstance(error, OSError) and error.errno:
-        return os.strerror(error.errno).lower()
-    # asyncio joins the failures of several addresses of one name into one text.
-    numbers = {int(number) for number in re.findall(r"\[Errno (\d+)\]", str(error))}
-    if numbers:
-        return ", ".join(os.strerror(number).lower() for number in sorted(numbers))
-    return str(error)[:200] or type(error).__name__
-
-
-def _clock() -> float:
-    """Seconds that go on while the machine sleeps, where the system has such a clock."""
-    boottime = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if boottime is None else time.clock_gettime(boottime)

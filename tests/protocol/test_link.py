@@ -17,6 +17,7 @@ from random import Random
 import pytest
 
 from protocol import connection as connection_module
+from protocol import stream as stream_module
 from protocol.address import parse_address
 from protocol.connection import Connection
 from protocol.frames import MAX_PACKET, publish_packet
@@ -482,7 +483,7 @@ async def test_a_new_connection_may_be_a_new_session(broker: Mosquitto) -> None:
 async def test_a_silent_broker_is_left_and_a_living_one_is_kept(
     broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_module, "_TICK", 0.1)
+    monkeypatch.setattr(stream_module, "_TICK", 0.1)
 
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_packet(reader)
@@ -526,11 +527,11 @@ async def test_a_broker_that_never_answers_is_not_waited_for(
 async def test_after_this_machine_slept_the_connection_is_renewed(
     broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection_module, "_TICK", 0.05)
+    monkeypatch.setattr(stream_module, "_TICK", 0.05)
     peer = Peer(broker.url)
     async with peers(peer):
-        clock = connection_module._clock
-        monkeypatch.setattr(connection_module, "_clock", lambda: clock() + 3600.0)
+        clock = stream_module._clock
+        monkeypatch.setattr(stream_module, "_clock", lambda: clock() + 3600.0)
         await peer.until(lambda: "disconnected" in peer.kinds())
         assert "slept or stood still for 360" in str(peer.said[1][1])
         await peer.hear("connected", False)
