@@ -94,7 +94,7 @@ async def _start_worker(join: str, index: int, logs: Path) -> Process:
 
 async def _watch(broker: Process, volunteers: list[Process], logs: Path) -> ShoalError:
     """Returns the reason once the run can't go on: no broker, or no worker left."""
-    gone = asyncio.gather(*(volunteer.wait() for volunteer in volunteers))
+    gone = asyncio.ensure_future(_all_gone(volunteers))
     broker_gone = asyncio.ensure_future(broker.wait())
     done, _ = await asyncio.wait({gone, broker_gone}, return_when=asyncio.FIRST_COMPLETED)
     if broker_gone in done:
@@ -103,11 +103,17 @@ async def _watch(broker: Process, volunteers: list[Process], logs: Path) -> Shoa
     return ShoalError(f"all workers ended: {' '.join(last) or 'see ' + str(logs)}")
 
 
+async def _all_gone(volunteers: list[Process]) -> int:
+    for volunteer in volunteers:
+        await volunteer.wait()
+    return len(volunteers)
+
+
 async def _let_go(volunteers: list[Process]) -> None:
     """Wait for workers to leave by themselves: they know that the run has ended."""
     try:
         async with asyncio.timeout(GOODBYE):
-            await asyncio.gather(*(volunteer.wait() for volunteer in volunteers))
+            await _all_gone(volunteers)
     except TimeoutError:
         return
 

@@ -9,7 +9,7 @@ from protocol.errors import ShoalError
 
 
 def take(host: str, port: int) -> socket.socket:
-    """Bind a TCP socket to `host`:`port` (0: a free port), not yet listening.
+    """Listen on a TCP socket at `host`:`port` (0: a free port); no one has been accepted yet.
 
     Raises ShoalError, naming the address, the rule and the remedy, where that cannot be.
     """
@@ -27,6 +27,7 @@ def take(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
+        listener.listen()
     except OSError as error:
         listener.close()
         raise ShoalError(f"cannot listen on {where}: {_why(error)}") from error

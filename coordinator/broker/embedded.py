@@ -42,8 +42,13 @@ class EmbeddedBroker:
         """Take the address and serve it."""
         listener = address.take(self._host, self._port)
         self._port = listener.getsockname()[1]
-        self._broker = _quiet_broker(listener, self._limits)
-        await self._broker.start()
+        try:
+            broker = _quiet_broker(listener, self._limits)
+            await broker.start()
+        except BaseException:
+            listener.close()
+            raise
+        self._broker = broker
         return self
 
     async def __aexit__(

@@ -128,11 +128,11 @@ class Complaints:
 
 
 class GuardedBroker(Broker):
-    """amqtt's broker on a socket that is already bound, within `limits`."""
+    """amqtt's broker on a socket that listens already, within `limits`."""
 
     def __init__(self, listener: socket.socket, limits: BrokerLimits) -> None:
         """Prepare to serve `listener`; needs a running event loop. No plugin is loaded."""
-        unused = ListenerConfig(bind="127.0.0.1:0")  # amqtt wants one; the socket is bound
+        unused = ListenerConfig(bind="127.0.0.1:0")  # amqtt wants one; we have the socket
         super().__init__(BrokerConfig(listeners={"default": unused}, plugins={}))
         self._listener = listener
         self._limits = limits

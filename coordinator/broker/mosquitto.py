@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import resource
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from types import TracebackType
@@ -26,6 +28,7 @@ _STOP_SECONDS = 5.0
 _RESTART_SECONDS = 1.0
 _FREE_PORT_ATTEMPTS = 5
 
+_CONNECTIONS = 4096
 _QUEUED_PACKETS = 1000
 _MEMORY_BYTES = 1024 * 1024 * 1024
 
@@ -95,7 +98,7 @@ class MosquittoBroker:
         """
         self._host = host
         self._port = port
-        self._limits = limits or BrokerLimits()
+        self._limits = limits or BrokerLimits(connections=_CONNECTIONS)
         self._log_directory = log_directory
         self._child: _Child | None = None
         self._cleanup = contextlib.AsyncExitStack()
@@ -199,6 +202,7 @@ class _Child:
                 stderr=output,
                 process_group=0,  # a Ctrl-C at the terminal is for us to answer first
             )
+        _allow_open_files(server.pid)
         watchdog = await asyncio.create_subprocess_exec(
             "/bin/sh",
             "-c",
@@ -243,6 +247,14 @@ class _Child:
             f"broker mosquitto: it must listen within {_START_SECONDS:.0f} s and said {last!r}; "
             "mend that (it must be version 2.0 or later) or choose the embedded broker"
         )
+
+
+def _allow_open_files(process_id: int) -> None:
+    """Let mosquitto have as many sockets as this system allows, where we may say so (Linux)."""
+    if sys.platform == "linux":
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        with contextlib.suppress(OSError):
+            resource.prlimit(process_id, resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
