@@ -1,0 +1,1 @@
+"""Evaluation: child processes that step many lanes of episodes with batched policies."""

@@ -1,0 +1,209 @@
+"""`python -m worker.evaluation.child`: the process in which environments run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, BinaryIO
+
+from protocol.errors import ShoalError
+from protocol.packing import WireError
+from worker.evaluation import pipe
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from protocol.spec import RunSpec
+    from worker.evaluation.jobs import Normalization
+    from worker.evaluation.lanes import Lanes
+
+ALIVE_SECONDS = 1.0
+REASON_LENGTH = 1000
+PR_SET_PDEATHSIG = 1
+
+
+class Interrupted(Exception):  # noqa: N818 - what happened to the part, said as such
+    """The part in hand was cancelled."""
+
+
+class Inbox:
+    """Requests, read by a thread that also ends the process with its parent.
+
+    The thread sees the end of the pipe even while an environment's step doesn't return.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self.stream = stream
+        self.cancelled: set[int] = set()
+        self._requests: SimpleQueue[pipe.Request] = SimpleQueue()
+
+    def start(self) -> None:
+        """Start reading."""
+        threading.Thread(target=self._read, name="inbox", daemon=True).start()
+
+    def next(self) -> pipe.Request:
+        """The next request, when there is one."""
+        return self._requests.get()
+
+    def _read(self) -> None:
+        try:
+            while (request := pipe.read_request(self.stream)) is not None:
+                if isinstance(request, pipe.Cancel):
+                    self.cancelled.add(request.part)
+                else:
+                    self._requests.put(request)
+        except (WireError, OSError) as error:
+            print(f"evaluation process: {error}", file=sys.stderr)
+        os._exit(0)
+
+
+class Child:
+    """Answers requests, one after the other."""
+
+    def __init__(self, inbox: Inbox, outgoing: BinaryIO) -> None:
+        self.inbox = inbox
+        self.outgoing = outgoing
+        self.versions: dict[int, tuple[NDArray[np.float32], Normalization | None]] = {}
+        self.spec: RunSpec | None = None
+        self.lanes: Lanes | None = None
+        self.part = -1
+        self.next_alive = 0.0
+
+    def serve(self) -> None:
+        """Answer until the process ends with its parent."""
+        while True:
+            request = self.inbox.next()
+            if isinstance(request, pipe.Evaluate):
+                self.evaluate(request)
+            elif isinstance(request, pipe.Theta):
+                self.keep(request)
+            elif isinstance(request, pipe.Drop):
+                self.versions.pop(request.version, None)
+            elif isinstance(request, pipe.Configure):
+                self.configure(request)
+
+    def say(self, reply: pipe.Reply) -> None:
+        """Send a reply."""
+        self.outgoing.write(pipe.frame(reply))
+        self.outgoing.flush()
+
+    def pulse(self) -> None:
+        """Say about once a second that work goes on; raise `Interrupted` where it should not."""
+        if self.part in self.inbox.cancelled:
+            raise Interrupted
+        now = time.monotonic()
+        if now >= self.next_alive:
+            self.say(pipe.Alive())
+            self.next_alive = now + ALIVE_SECONDS
+
+    def configure(self, request: pipe.Configure) -> None:
+        """Load what evaluation needs, make the environment and try it out."""
+        try:
+            from protocol.spec import from_bytes
+            from worker.evaluation import environments
+            from worker.evaluation.lanes import Lanes, lane_count
+            from worker.evaluation.probe import probe
+
+            spec = self.spec = from_bytes(request.spec)
+            maker = environments.maker(spec.environment, request.allowed)
+            found = probe(spec, maker, self.pulse)
+            count = lane_count(spec.size, 1.0 / found.speed)
+            self.lanes = Lanes(spec, maker, count, fresh=found.fresh)
+        except ShoalError as error:
+            self.say(pipe.Unavailable(_shortened(str(error))))
+        except Exception as error:
+            traceback.print_exc()
+            self.say(pipe.Unavailable(_shortened(f"evaluation can't start here: {error!r}")))
+        else:
+            self.say(pipe.Ready(found.speed, found.numeric_class))
+
+    def keep(self, request: pipe.Theta) -> None:
+        """Keep a version's parameters."""
+        import numpy as np
+
+        from worker.evaluation.jobs import Normalization
+
+        columns = request.normalization
+        normalization = None if columns is None else Normalization.from_bytes(columns)
+        self.versions[request.version] = np.frombuffer(request.theta, np.float32), normalization
+
+    def evaluate(self, request: pipe.Evaluate) -> None:
+        """Evaluate a part."""
+        self.part = request.part
+        try:
+            self.say(self.evaluated(request))
+        except Interrupted:
+            self.say(pipe.Failed(request.part, "cancelled"))
+        except ShoalError as error:
+            self.say(pipe.Failed(request.part, _shortened(str(error))))
+        except Exception as error:
+            traceback.print_exc()
+            self.say(pipe.Failed(request.part, _shortened(f"evaluation broke off: {error!r}")))
+        finally:
+            self.part = -1
+            self.inbox.cancelled.discard(request.part)
+
+    def evaluated(self, request: pipe.Evaluate) -> pipe.Evaluated:
+        """The reply to a part."""
+        from protocol import normalizer
+        from worker.evaluation.jobs import EvaluationJob
+
+        if self.lanes is None:
+            raise ShoalError("a part was asked for before the environment was ready")
+        if request.version not in self.versions:
+            raise ShoalError(f"version {request.version} is not among the parameters kept here")
+        begin = time.perf_counter()
+        job = EvaluationJob(
+            request.kind,
+            request.version,
+            request.first,
+            request.count,
+            request.episodes,
+            request.sigma,
+        )
+        theta, normalization = self.versions[request.version]
+        result = self.lanes.evaluate(job, theta, normalization, self.pulse)
+        return pipe.Evaluated(
+            request.part,
+            result.returns.tobytes(),
+            result.lengths.tobytes(),
+            normalizer.to_bytes(result.observed) if result.observed else b"",
+            result.failed,
+            time.perf_counter() - begin,
+        )
+
+
+def main() -> None:
+    """Take the pipe for ourselves, tie the process to its parent, and serve."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    # What an environment prints goes to the error stream, what it reads is empty.
+    os.dup2(2, 1)
+    with open(os.devnull, "rb") as nothing:  # noqa: PTH123
+        os.dup2(nothing.fileno(), 0)
+    _die_with_parent()
+    inbox = Inbox(incoming)
+    inbox.start()
+    Child(inbox, outgoing).serve()
+
+
+def _die_with_parent() -> None:
+    """Have the kernel kill this process with its parent, for when no thread of ours gets to run."""
+    if sys.platform == "linux":
+        import ctypes
+
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _shortened(reason: str) -> str:
+    return " ".join(reason.split())[:REASON_LENGTH]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""What a daemon and its evaluation processes say to each other, and the frames that carry it.
+
+A frame is its length (4 bytes, little-endian) and a msgpack array whose first element is the
+message's number. Both ends are of one installation, so there is nothing to negotiate; what a child
+says is bounded and checked all the same, since environments run beside it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, BinaryIO, Literal
+
+import msgspec
+
+from protocol.packing import WireError
+from protocol.spec import MAX_PARAMETERS, RunSpec
+
+HEADER = 4
+REQUEST_LIMIT = 8 * MAX_PARAMETERS
+"""Bytes of the largest request: parameters, and as many observation statistics."""
+
+Reason = Annotated[str, msgspec.Meta(max_length=1000)]
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True):
+    """Base of all messages."""
+
+
+class Configure(Message, frozen=True, tag=1):
+    """The run to evaluate, and the modules that may register its environment; first and once."""
+
+    spec: bytes
+    allowed: tuple[str, ...]
+
+
+class Theta(Message, frozen=True, tag=2):
+    """Parameters of a version as float32, to be kept until they are dropped."""
+
+    version: int
+    theta: bytes
+    normalization: tuple[bytes, bytes, bytes, bytes] | None
+    """mean, inverse deviation as float32; shift, scale as float64"""
+
+
+class Drop(Message, frozen=True, tag=3):
+    """A version that will not be asked for again."""
+
+    version: int
+
+
+class Evaluate(Message, frozen=True, tag=4):
+    """A job or a part of one; answered by `Evaluated` or `Failed`, in the order of asking."""
+
+    part: int
+    kind: Literal["members", "centre"]
+    version: int
+    first: int
+    count: int
+    episodes: int
+    sigma: float
+
+
+class Cancel(Message, frozen=True, tag=5):
+    """Stop a part that was asked for; it is answered all the same."""
+
+    part: int
+
+
+class Ready(Message, frozen=True, tag=1):
+    """The answer to `Configure`."""
+
+    speed: Annotated[float, msgspec.Meta(ge=0.0)]
+    """environment steps per second, measured on a few short episodes"""
+    numeric_class: Annotated[bytes, msgspec.Meta(max_length=16)]
+    """16 bytes, or none where the environment does not repeat itself"""
+
+
+class Unavailable(Message, frozen=True, tag=2):
+    """The other answer to `Configure`: why this machine can't run the environment."""
+
+    reason: Reason
+
+
+class Evaluated(Message, frozen=True, tag=3):
+    """What a part gave; see `Evaluation`."""
+
+    part: int
+    returns: bytes
+    lengths: bytes
+    observed: bytes
+    failed: tuple[tuple[int, Annotated[str, msgspec.Meta(max_length=200)]], ...]
+    seconds: Annotated[float, msgspec.Meta(ge=0.0)]
+
+
+class Failed(Message, frozen=True, tag=4):
+    """Why a part came to nothing."""
+
+    part: int
+    reason: Reason
+
+
+class Alive(Message, frozen=True, tag=5):
+    """Said about once a second while there is work, so that a hang shows."""
+
+
+Request = Configure | Theta | Drop | Evaluate | Cancel
+Reply = Ready | Unavailable | Evaluated | Failed | Alive
+
+_requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+_replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)
+
+
+def frame(message: Request | Reply) -> bytes:
+    """The frame of a message."""
+    body = msgspec.msgpack.encode(message)
+    return len(body).to_bytes(HEADER, "little") + body
+
+
+def length(header: bytes, limit: int) -> int:
+    """Bytes of the body behind a header. Raises `WireError` above `limit`."""
+    size = int.from_bytes(header, "little")
+    if size > limit:
+        raise WireError(f"a frame of {size:,} bytes where {limit:,} are the most")
+    return size
+
+
+def reply(body: bytes) -> Reply:
+    """The reply in a frame. Raises `WireError`."""
+    try:
+        return _replies.decode(body)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise WireError(f"not a reply ({error})") from None
+
+
+def read_request(stream: BinaryIO) -> Request | None:
+    """The next request, or None at the end of the stream. Raises `WireError`."""
+    header = stream.read(HEADER)
+    if len(header) < HEADER:
+        return None
+    size = length(header, REQUEST_LIMIT)
+    body = stream.read(size)
+    if len(body) < size:
+        return None
+    try:
+        return _requests.decode(body)
+    except msgspec.DecodeError as error:
+        raise WireError(f"not a request ({error})") from None
+
+
+def reply_limit(spec: RunSpec, directions: int) -> int:
+    """Bytes of the largest reply: all directions failed, observation sums at their widest."""
+    return 4096 + 1024 * directions + 64 * spec.environment.observation.size

@@ -1,0 +1,141 @@
+"""What a few fixed episodes tell of a machine: numeric class, speed, what a reset renews."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from protocol.spec import RunSpec
+from worker.evaluation.jobs import EnvironmentUnavailable, EvaluationJob
+from worker.evaluation.lanes import FEWEST_LANES, Environment, Lanes, Maker, Pulse
+
+DIRECTIONS = 4
+STEPS = 32  # at which probe episodes are cut
+SIGMA = 0.5  # around parameters of 0
+SPEED_SECONDS = 0.03
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the probe found.
+
+    Attributes:
+        numeric_class: 16 bytes, or none where the same episode goes otherwise each time.
+        fresh: whether every episode needs a new instance, since a used one plays otherwise.
+        speed: environment steps per second, resets and policy included.
+    """
+
+    numeric_class: bytes
+    fresh: bool
+    speed: float
+
+
+class Recorder:
+    """An environment that adds all that passes through it to its maker's record."""
+
+    def __init__(self, environment: Environment, maker: RecordingMaker) -> None:
+        self.environment, self.maker = environment, maker
+        self.close = environment.close
+
+    def reset(self, *, seed: int) -> tuple[Any, Any]:
+        """Begin an episode."""
+        observation, info = self.environment.reset(seed=seed)
+        self.maker.note(observation)
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
+        """Take one step."""
+        observation, reward, terminated, truncated, info = self.environment.step(action)
+        self.maker.note(action, observation, float(reward), bool(terminated), bool(truncated))
+        return observation, reward, terminated, truncated, info
+
+
+class RecordingMaker:
+    """Makes recorded instances for short episodes."""
+
+    limit = STEPS
+
+    def __init__(self, maker: Maker) -> None:
+        self.maker = maker
+        self.record = hashlib.blake2b(digest_size=16)
+
+    def make(self) -> Environment:
+        """A new recorded instance."""
+        return Recorder(self.maker.make(), self)
+
+    def note(self, *values: Any) -> None:
+        """Add values to the record: real ones as float64, others as int64."""
+        for value in values:
+            array = np.asarray(value)
+            kind = np.float64 if array.dtype.kind == "f" else np.int64
+            self.record.update(array.astype(kind).tobytes())
+
+    def take(self) -> bytes:
+        """The digest of the record, which begins anew."""
+        digest = self.record.digest()
+        self.record = hashlib.blake2b(digest_size=16)
+        return digest
+
+
+class ShortMaker:
+    """Makes instances for short episodes."""
+
+    limit = STEPS
+
+    def __init__(self, maker: Maker) -> None:
+        self.make = maker.make
+
+
+def probe(spec: RunSpec, maker: Maker, pulse: Pulse) -> Findings:
+    """Play the probe episodes: twice over on one instance, and on new ones where that differs.
+
+    The episodes are those of the run's first directions around parameters of 0, in its own policy.
+
+    Raises:
+        EnvironmentUnavailable: it can't be made, or not one of the episodes succeeds.
+    """
+    fresh = False
+    first, second = _rehearse(spec, maker, pulse, fresh=False)
+    if first != second:
+        first, second = _rehearse(spec, maker, pulse, fresh=True)
+        fresh = first == second
+    numeric_class = first if first == second else b""
+    return Findings(numeric_class, fresh, _speed(spec, maker, pulse, fresh=fresh))
+
+
+def _rehearse(spec: RunSpec, maker: Maker, pulse: Pulse, *, fresh: bool) -> tuple[bytes, bytes]:
+    """Digests of the probe episodes' trajectories, played twice in one lane."""
+    recording = RecordingMaker(maker)
+    lanes = Lanes(spec, recording, 1, fresh=fresh)
+    _play(spec, lanes, pulse)
+    first = recording.take()
+    _play(spec, lanes, pulse)
+    lanes.close()
+    return first, recording.take()
+
+
+def _speed(spec: RunSpec, maker: Maker, pulse: Pulse, *, fresh: bool) -> float:
+    lanes = Lanes(spec, ShortMaker(maker), FEWEST_LANES, fresh=fresh)
+    _play(spec, lanes, pulse)  # makes the instances
+    steps, begin = 0, time.perf_counter()
+    while (seconds := time.perf_counter() - begin) < SPEED_SECONDS:
+        steps += _play(spec, lanes, pulse)
+    lanes.close()
+    return steps / seconds
+
+
+def _play(spec: RunSpec, lanes: Lanes, pulse: Pulse) -> int:
+    """Play the probe episodes; how many steps they took."""
+    theta = np.zeros(spec.size, dtype=np.float32)
+    job = EvaluationJob("members", version=0, first=0, count=DIRECTIONS, sigma=SIGMA)
+    evaluation = lanes.evaluate(job, theta, None, pulse)
+    if len(evaluation.failed) == DIRECTIONS:
+        raise EnvironmentUnavailable(
+            f"every trial episode of {spec.environment.id} fails here ({evaluation.failed[0][1]}): "
+            "mend the environment or its arguments"
+        )
+    return int(evaluation.lengths.sum())
