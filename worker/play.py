@@ -1,0 +1,214 @@
+"""Plays a trained policy in its environment: the same lanes as in training, with something to see."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol import spec as run_spec
+from protocol.errors import ShoalError
+from protocol.spec import RunSpec
+from protocol.state import params_hash
+from worker.evaluation import environments
+from worker.evaluation.jobs import EvaluationJob, Normalization
+from worker.evaluation.lanes import Environment, Lanes
+
+
+class PolicyError(ShoalError):
+    """The run directory holds no policy that can be played."""
+
+
+@dataclass(frozen=True, eq=False)
+class TrainedPolicy:
+    """A policy as a run directory keeps it.
+
+    Attributes:
+        theta: float32, shape (spec.size,).
+        normalization: of its version, None without a normaliser.
+    """
+
+    spec: RunSpec
+    run: str
+    version: int
+    theta: NDArray[np.float32]
+    normalization: Normalization | None
+
+
+class Writer(Protocol):
+    """Where frames of a video go."""
+
+    def append_data(self, frame: Any) -> None:
+        """One RGB frame, uint8, shape (height, width, 3)."""
+
+    def close(self) -> None:
+        """Finish the file."""
+
+
+def load(directory: Path) -> TrainedPolicy:
+    """The policy of a run directory. Raises `PolicyError`."""
+    from safetensors import SafetensorError, safe_open
+
+    file = directory / "policy.safetensors"
+    if not file.is_file():
+        raise PolicyError(f"{directory} holds no policy.safetensors: give the directory of a run")
+    spec = run_spec.parse(run_spec.load(directory / "spec.toml"))
+    try:
+        with safe_open(file, framework="numpy") as opened:
+            about = opened.metadata() or {}
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as error:
+        raise PolicyError(f"{file} can't be read ({error}): copy it again from the host") from None
+    theta = _theta(spec, tensors, file)
+    expected = about.get("params_hash")
+    if expected is not None and expected != params_hash(theta):
+        raise PolicyError(
+            f"{file} says params_hash {expected} but holds {params_hash(theta)}: it is damaged, "
+            "copy it again"
+        )
+    version = about.get("version", "0")
+    return TrainedPolicy(
+        spec=spec,
+        run=about.get("run", spec.name),
+        version=int(version) if re.fullmatch(r"\d{1,12}", version) else 0,
+        theta=theta,
+        normalization=_normalization(spec, tensors, file),
+    )
+
+
+def play(
+    policy: TrainedPolicy,
+    episodes: int,
+    *,
+    render: bool = False,
+    video: Path | None = None,
+    allowed: tuple[str, ...] = (),
+    on_episode: Callable[[int, float, int], None] = lambda episode, total, steps: None,
+) -> NDArray[np.float64]:
+    """The returns of the first centre episodes of the policy's version, shape (episodes,).
+
+    Args:
+        render: open the environment's own window.
+        video: write a film to this file; the ending (.mp4, .gif) names its kind.
+        on_episode: told episode, return and steps as each ends.
+
+    Raises:
+        ShoalError: no such environment here, an environment that fails, a film that can't be made.
+    """
+    maker = environments.maker(policy.spec.environment, allowed)
+    writer = _open_video(video, maker) if video is not None else None
+    mode = "human" if render else "rgb_array" if writer is not None else None
+    lanes = Lanes(policy.spec, _Watched(maker, mode, writer), 1)
+    returns = []
+    try:
+        for episode in range(episodes):
+            job = EvaluationJob("centre", policy.version, episode, 1)
+            done = lanes.evaluate(job, policy.theta, policy.normalization)
+            if done.failed:
+                raise ShoalError(f"episode {episode} failed: {done.failed[0][1]}")
+            returns.append(float(done.returns[0]))
+            on_episode(episode, returns[-1], int(done.lengths[0]))
+    finally:
+        lanes.close()
+        if writer is not None:
+            writer.close()
+    return np.array(returns)
+
+
+@dataclass(frozen=True)
+class _Watched:
+    """A maker whose environments can be seen: by their own window, or frame by frame in a film."""
+
+    maker: environments.Maker
+    mode: str | None
+    writer: Writer | None
+
+    @property
+    def limit(self) -> int:
+        return self.maker.limit
+
+    def make(self) -> Environment:
+        registration, kwargs = self.maker.registration, self.maker.environment.kwargs
+        instance = environments.make(registration, kwargs, self.mode)
+        return instance if self.writer is None else _Filmed(instance, self.writer)
+
+
+class _Filmed:
+    """An environment that hands each of its frames to a writer."""
+
+    def __init__(self, environment: environments.Environment, writer: Writer) -> None:
+        self._environment = environment
+        self._writer = writer
+
+    def reset(self, *, seed: int) -> tuple[Any, Any]:
+        began = self._environment.reset(seed=seed)
+        self._writer.append_data(self._environment.render())
+        return began
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
+        stepped = self._environment.step(action)
+        self._writer.append_data(self._environment.render())
+        return stepped
+
+    def close(self) -> None:
+        self._environment.close()
+
+
+def _open_video(file: Path, maker: environments.Maker) -> Writer:
+    try:
+        import imageio
+    except ImportError:
+        raise ShoalError(
+            "a video needs imageio: install it with pip install 'shoal[render]'"
+        ) from None
+    rate = _frames_per_second(maker)
+    try:
+        writer: Writer = imageio.get_writer(file, fps=rate)
+    except (ValueError, OSError) as error:
+        raise ShoalError(
+            f"{file} can't be written as a video ({error}): end its name in .mp4 or .gif"
+        ) from None
+    return writer
+
+
+def _frames_per_second(maker: environments.Maker) -> int:
+    instance = environments.make(maker.registration, maker.environment.kwargs, "rgb_array")
+    try:
+        return int(instance.metadata.get("render_fps", 30))
+    finally:
+        instance.close()
+
+
+def _theta(
+    spec: RunSpec, tensors: dict[str, NDArray[np.float32]], file: Path
+) -> NDArray[np.float32]:
+    parts = []
+    for index, (inputs, outputs) in enumerate(spec.layers):
+        for name, shape in (("weight", (outputs, inputs)), ("bias", (outputs,))):
+            tensor = tensors.get(f"layers.{index}.{name}")
+            if tensor is None or tensor.shape != shape or tensor.dtype != np.float32:
+                raise PolicyError(
+                    f"{file} has no float32 layers.{index}.{name} of shape {shape}, as spec.toml "
+                    "asks: the two are of different runs"
+                )
+            parts.append(tensor.ravel())
+    return np.concatenate(parts)
+
+
+def _normalization(
+    spec: RunSpec, tensors: dict[str, NDArray[np.float32]], file: Path
+) -> Normalization | None:
+    if not spec.normalizer.enabled:
+        return None
+    size = spec.environment.observation.size
+    columns = [tensors.get(f"observation.{name}") for name in ("mean", "inverse_deviation")]
+    if any(column is None or column.shape != (size,) for column in columns):
+        raise PolicyError(f"{file} lacks the observation statistics that spec.toml asks for")
+    mean, inverse = columns
+    assert mean is not None and inverse is not None
+    return Normalization(mean, inverse, np.zeros(size), np.ones(size))
