@@ -1,4 +1,4 @@
-"""Plays a trained policy in its environment: the same lanes as in training, with something to see."""
+"""Plays a trained policy in its environment: the lanes of training, with something to see."""
 
 from __future__ import annotations
 
