@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -214,10 +213,9 @@ def add_weighted_sum(
     if kind == GAUSSIAN:
         kernels.add_table_sum(seed, np.uint64(start), whole, gaussian_table(), total)
         return
-    # Parts begin at a multiple of eight directions, so that no block is drawn twice.
-    bounds = [0, *range(DIRECTIONS_AT_ONCE - start % 8, whole.size, DIRECTIONS_AT_ONCE), whole.size]
-    for begin, end in pairwise(bounds):
-        kernels.add_rademacher_sum(seed, start + begin, whole[begin:end], total)
+    for begin in range(0, whole.size, DIRECTIONS_AT_ONCE):
+        part = whole[begin : begin + DIRECTIONS_AT_ONCE]
+        kernels.add_rademacher_sum(seed, start + begin, part, total)
 
 
 def second_moment(

@@ -9,11 +9,12 @@ import struct
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from protocol.messages import CHUNK
 from protocol.normalizer import HIGHEST_EXPONENT, LOWEST_EXPONENT, NormalizerState
 from protocol.packing import WireError
 from protocol.state import DIGEST_BYTES, Arithmetic, State
 
-CHUNK_BYTES = 192 * 1024
+CHUNK_BYTES = CHUNK
 MAGIC = b"shoal\x00\x00\x01"
 _HEADER = struct.Struct("<8sQQQd")
 _COUNTER_LIMIT = 1 << 53
