@@ -1,0 +1,94 @@
+"""The rules of the house: who may import whom, and documents that follow the code."""
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ("protocol", "worker", "coordinator")
+ALLOWED = {
+    "protocol": {"protocol"},
+    "worker": {"worker", "protocol"},
+    "coordinator": {"coordinator", "protocol"},
+    "shoal": {"shoal", "worker", "coordinator", "protocol"},
+}
+NEVER_IN_PROTOCOL = {"torch", "jax", "jaxlib", "gymnasium"}
+
+
+def modules() -> list[Path]:
+    return [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def imports(path: Path) -> set[str]:
+    """Full names of all modules that a file imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+            found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_imports_only_what_its_folder_may(path: Path) -> None:
+    folder = path.relative_to(ROOT).parts[0]
+    ours = {name.split(".")[0] for name in imports(path)} & set(ALLOWED)
+    assert ours <= ALLOWED[folder]
+    if folder == "protocol":
+        assert not {name.split(".")[0] for name in imports(path)} & NEVER_IN_PROTOCOL
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    known = {name_of(path): path for path in modules()}
+    edges = {name: (imports(path) & set(known)) - {name} for name, path in known.items()}
+    # A package's front re-exports its own rooms: those arrows lead down, not round.
+    for name in known:
+        edges[name] = {other for other in edges[name] if not name.startswith(other + ".")}
+    done: set[str] = set()
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert name not in trail, " -> ".join((*trail, name))
+        if name not in done:
+            for other in sorted(edges[name]):
+                visit(other, (*trail, name))
+            done.add(name)
+
+    for name in known:
+        visit(name, ())
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_module_opens_with_one_sentence(path: Path) -> None:
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    assert text is not None
+    assert text.split("\n\n")[0].rstrip().endswith(".")
+
+
+def test_protocol_document_has_every_message_as_declared() -> None:
+    script = ROOT / "scripts" / "write_protocol_tables.py"
+    located = importlib.util.spec_from_file_location("write_protocol_tables", script)
+    assert located is not None and located.loader is not None
+    writer = importlib.util.module_from_spec(located)
+    located.loader.exec_module(writer)
+    document = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
+    assert writer.rewritten(document) == document, "run scripts/write_protocol_tables.py"
+
+
+def test_host_and_worker_of_a_builtin_policy_never_import_torch() -> None:
+    code = (
+        "import sys, shoal, coordinator.server, coordinator.demo, worker.evaluation.children\n"
+        "heavy = {'torch', 'jax', 'gymnasium'} & set(sys.modules)\n"
+        "sys.exit(f'imports {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
