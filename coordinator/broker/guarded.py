@@ -14,6 +14,7 @@ which is measured. A session ends with its connection; nothing is kept for absen
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import time
@@ -34,6 +35,10 @@ from coordinator.broker.packets import OutgoingPublish, PacketRefused, Publish
 _CHUNK_BYTES = 16 * 1024
 """Read at once from a socket: bounds how long one flooding client holds the event loop."""
 
+_UNIT_BYTES = 4096
+_BURST_SECONDS = 0.5
+"""A client may send as much at once as its rate allows in this time."""
+
 _KEEPALIVE_GRACE = 1.5
 """MQTT-3.1.2-24: a client silent for one and a half keepalive intervals is gone."""
 
@@ -50,14 +55,15 @@ _log = logging.getLogger("shoal.broker")
 class Connection:
     """One client's socket from accept to close, and what waits for the client in it."""
 
-    def __init__(self, transport: asyncio.WriteTransport, queue_bytes: int) -> None:
-        """Watch over `transport`; the client is nobody until its CONNECT has been read."""
+    def __init__(self, writer: asyncio.StreamWriter, queue_bytes: int) -> None:
+        """Watch over what is written; the client is nobody until its CONNECT has been read."""
         self.session: Session | None = None
         self.filters: set[str] = set()
         self.unacknowledged: set[int] = set()
         self.why_closed: str | None = None
         self.ended = asyncio.Event()
-        self._transport = transport
+        self._writer = writer
+        self._transport = writer.transport
         self._queue_bytes = queue_bytes
         self._last_packet_id = 0
 
@@ -89,13 +95,13 @@ class Connection:
         """
         if self.why_closed is None:
             self.why_closed = why
-        self._transport.abort()
+        if not self._transport.is_closing():
+            self._transport.abort()
 
-    def finish(self) -> None:
-        """Read no more, and close once what waits for the client is out."""
-        if self.why_closed is None:
-            self.why_closed = ""
-            self._transport.close()
+    async def drained(self) -> None:
+        """Return once the kernel has taken all that waits for the client; raises OSError."""
+        self._writer.transport.set_write_buffer_limits(0)
+        await self._writer.drain()
 
     def _next_packet_id(self) -> int:
         packet_id = self._last_packet_id % 65_535 + 1
@@ -147,15 +153,13 @@ class GuardedBroker(Broker):
         """Accept no one any more, let queues drain for at most a second, close everything."""
         for server in self._servers.values():
             server.instance.close()
+        draining = asyncio.gather(*(c.drained() for c in self._open), return_exceptions=True)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(draining, _FLUSH_SECONDS)
         connections = list(self._open)
         for connection in connections:
-            connection.finish()
-        endings = [asyncio.create_task(connection.ended.wait()) for connection in connections]
-        if endings:
-            await asyncio.wait(endings, timeout=_FLUSH_SECONDS)
-            for connection in connections:
-                connection.close("")
-            await asyncio.wait(endings)
+            connection.close("")
+        await asyncio.gather(*(connection.ended.wait() for connection in connections))
         await super().shutdown()
 
     async def _create_server_instance(self, listener_name: str, *_: object) -> asyncio.Server:
@@ -169,7 +173,7 @@ class GuardedBroker(Broker):
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, listener_name: str
     ) -> None:
         """Serve one client until it leaves, breaks a rule, falls silent or is replaced."""
-        connection = Connection(writer.transport, self._limits.queue_bytes)
+        connection = Connection(writer, self._limits.queue_bytes)
         try:
             self._admit(connection)
             await self._serve(connection, reader, writer)
@@ -197,10 +201,13 @@ class GuardedBroker(Broker):
     ) -> None:
         buffer = bytearray()
         now = asyncio.get_running_loop().time
+        paid_until = 0.0
         async with asyncio.timeout(self._limits.connect_seconds) as deadline:
             while chunk := await reader.read(_CHUNK_BYTES):
                 buffer += chunk
+                units = len(chunk) / _UNIT_BYTES
                 while batch := packets.take_packets(buffer, self._limits.packet_bytes):
+                    units += len(batch)
                     for first_byte, body in batch:
                         if connection.session is None:
                             await self._introduce(connection, first_byte, body, writer)
@@ -211,8 +218,11 @@ class GuardedBroker(Broker):
                 if connection.session is not None:
                     interval = connection.session.keep_alive
                     deadline.reschedule(now() + _KEEPALIVE_GRACE * interval if interval else None)
-                if len(chunk) == _CHUNK_BYTES:
-                    await asyncio.sleep(0)  # for the others: read() does not pause by itself
+                paid_until = max(paid_until, now() - _BURST_SECONDS)
+                paid_until += units / self._limits.units_per_second
+                if len(chunk) == _CHUNK_BYTES or paid_until > now():
+                    # At least once round the loop: read() does not pause while input waits.
+                    await asyncio.sleep(max(0.0, paid_until - now()))
 
     async def _introduce(
         self, connection: Connection, first_byte: int, body: bytes, writer: asyncio.StreamWriter
@@ -355,16 +365,18 @@ class GuardedBroker(Broker):
         connection.close("")
         self._open.pop(connection, None)
         session = connection.session
-        if session is not None:
-            del self._clients[session.client_id]
-            for topic_filter in list(connection.filters):
-                self._remove_filter(connection, session, topic_filter)
-            if session.will_flag:
-                await self._accept(_will_of(session))
+        try:
+            if session is not None:
+                del self._clients[session.client_id]
+                for topic_filter in list(connection.filters):
+                    self._remove_filter(connection, session, topic_filter)
+                if session.will_flag:
+                    await self._accept(_will_of(session))
+        finally:
+            connection.ended.set()
         if connection.why_closed:
             name = repr(session.client_id[:60]) if session else "a client"
             self._complaints.say(f"{name} was disconnected: {connection.why_closed}")
-        connection.ended.set()
 
 
 def _will_of(session: Session) -> Publish:

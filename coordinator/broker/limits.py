@@ -12,6 +12,8 @@ class BrokerLimits:
     packet_bytes: longest MQTT packet, without its fixed header. A message of Shoal is at most
         256 KiB, so 320 KiB leaves room for topics and never cuts a lawful one.
     queue_bytes: what may wait for one client that reads slowly.
+    units_per_second: what one client may send, a unit being a packet or each 4 KiB of it; whoever
+        sends faster is read more slowly (mosquitto has no such bound).
     connections: sockets open at once, with those that have not said CONNECT yet.
     connect_seconds: time from the TCP connection to a complete CONNECT.
     subscriptions: topic filters of one client.
@@ -21,6 +23,7 @@ class BrokerLimits:
 
     packet_bytes: int = 320 * 1024
     queue_bytes: int = 4 * 1024 * 1024
+    units_per_second: int = 5000
     connections: int = 512
     connect_seconds: float = 10.0
     subscriptions: int = 64

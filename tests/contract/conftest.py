@@ -10,20 +10,19 @@ from pathlib import Path
 import pytest
 
 from coordinator.broker import BrokerLimits, open_broker
-from coordinator.broker.mosquitto import MosquittoBroker, find_mosquitto
+from coordinator.broker.mosquitto import MosquittoBroker
+from tests.contract.brokers import KINDS, require
 from tests.contract.raw import Message, RawClient
 
-LIMITS = BrokerLimits(queue_bytes=1024 * 1024, connections=40, connect_seconds=0.5)
+LIMITS = BrokerLimits(
+    queue_bytes=1024 * 1024, units_per_second=1_000_000, connections=40, connect_seconds=0.5
+)
 
 
-@pytest.fixture(params=["embedded", "mosquitto"])
+@pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
-    """Name a broker; one that is not installed is skipped, unless all are required."""
-    if request.param == "mosquitto" and find_mosquitto() is None:
-        reason = "mosquitto is not installed"
-        if os.environ.get("SHOAL_REQUIRE_BROKERS") == "1":
-            pytest.fail(f"{reason} and SHOAL_REQUIRE_BROKERS=1")
-        pytest.skip(reason)
+    """Name a broker that is installed."""
+    require(request.param)
     return str(request.param)
 
 

@@ -67,6 +67,11 @@ async def test_wildcards_do_not_match_dollar_topics_or_too_few_levels(broker: Br
     assert [message.topic for message in one_level.messages] == ["a/b"]
 
 
+async def test_only_the_address_asked_for_is_listened_on(broker: Broker) -> None:
+    with pytest.raises(ConnectionRefusedError):
+        await RawClient.open(broker.url.replace("127.0.0.1", "127.0.0.2"))
+
+
 async def test_qos_2_is_not_offered(broker: Broker) -> None:
     client = await broker.client("c")
     assert await client.subscribe("t", 2) == 1
@@ -239,7 +244,6 @@ async def test_acknowledged_messages_arrive_while_others_subscribe_and_leave(
 ) -> None:
     count = 400
     port = int(broker.url.rpartition(":")[2])
-    listener = await broker.subscriber("listener", "results/+/+", qos=1)
     done = asyncio.Event()
 
     async def churn(number: int) -> None:
@@ -262,11 +266,13 @@ async def test_acknowledged_messages_arrive_while_others_subscribe_and_leave(
 
     churners = [asyncio.ensure_future(churn(number)) for number in range(8)]
     churners += [asyncio.ensure_future(come_and_go(number)) for number in range(2)]
+    early = [await broker.subscriber(f"early{number}", f"{number}/#") for number in range(8)]
+    listener = await broker.subscriber("listener", "results/+/+", qos=1)
     speakers = asyncio.gather(*(speak(number) for number in range(4)))
     received = [(await listener.message()).payload.decode() for _ in range(count)]
     await speakers
     done.set()
-    await asyncio.gather(*churners)
+    await asyncio.gather(*churners, *(client.ping() for client in early))
     for number in range(4):
         mine = [payload for payload in received if payload.startswith(f"{number}:")]
         assert mine == [f"{number}:{index}" for index in range(count // 4)]

@@ -1,0 +1,195 @@
+"""Which broker is opened, how it is addressed, and what a person reads when it cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from coordinator.broker import address, mosquitto, open_broker
+from coordinator.broker.embedded import EmbeddedBroker
+from coordinator.broker.mosquitto import MosquittoBroker, find_mosquitto
+from protocol.errors import ShoalError
+from tests.contract.brokers import KINDS, require
+from tests.contract.raw import DEADLINE, RawClient
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    """Name a broker that is installed."""
+    require(request.param)
+    return str(request.param)
+
+
+@pytest.fixture
+def installed() -> None:
+    """Run the test where mosquitto is installed."""
+    require("mosquitto")
+
+
+def no_mosquitto(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(mosquitto, "_SYSTEM_FOLDERS", "")
+
+
+@asynccontextmanager
+async def process(*arguments: str) -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """Run ``python -m coordinator.broker`` -> the process and the URL that it printed."""
+    running = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "coordinator.broker", "--port", "0", *arguments),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert running.stdout is not None
+        async with asyncio.timeout(DEADLINE):
+            line = (await running.stdout.readline()).decode()
+        found = re.fullmatch(r"shoal broker: listening on (mqtt://127\.0\.0\.1:\d+)\n", line)
+        assert found, line
+        yield running, found[1]
+    finally:
+        if running.returncode is None:
+            running.kill()
+        await running.wait()
+
+
+async def until_nobody_listens(url: str) -> None:
+    async with asyncio.timeout(DEADLINE):
+        while True:
+            try:
+                (await RawClient.open(url)).abort()
+            except ConnectionError:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_auto_prefers_mosquitto_and_falls_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(open_broker(), MosquittoBroker) == (find_mosquitto() is not None)
+    no_mosquitto(monkeypatch)
+    assert isinstance(open_broker("auto"), EmbeddedBroker)
+    with pytest.raises(ShoalError, match=r"mosquitto.*PATH.*embedded"):
+        async with open_broker("mosquitto"):
+            pass
+
+
+async def test_a_url_is_taken_as_it_is() -> None:
+    async with open_broker("mqtt://broker.example:1883") as broker:
+        assert broker.url == "mqtt://broker.example:1883"
+
+
+@pytest.mark.parametrize("choice", ["rabbit", "", "http://x:1", "mqtt://", "mqtt://x:99999"])
+def test_another_choice_is_refused(choice: str) -> None:
+    with pytest.raises(ShoalError, match=re.escape(repr(choice)) + ".*auto.*mqtt://host:1883"):
+        open_broker(choice)
+
+
+async def test_a_port_in_use_is_named_with_rule_and_remedy(kind: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ShoalError, match=rf"127\.0\.0\.1:{port}: another program.*0 takes"):
+            async with open_broker(kind, port=port):
+                pass
+    async with open_broker(kind, port=port) as broker:
+        assert broker.url == f"mqtt://127.0.0.1:{port}"
+
+
+@pytest.mark.parametrize("host", ["203.0.113.7", "no-such-host.invalid", "\0"])
+def test_an_address_of_another_machine_is_refused(host: str) -> None:
+    with pytest.raises(ShoalError, match=r"cannot listen on .*127\.0\.0\.1"):
+        address.take(host, 0)
+
+
+def test_urls_are_reachable_from_this_machine() -> None:
+    assert address.url("0.0.0.0", 1) == "mqtt://127.0.0.1:1"
+    assert address.url("::", 2) == "mqtt://[::1]:2"
+    assert address.url("192.0.2.1", 3) == "mqtt://192.0.2.1:3"
+
+
+async def test_listening_beyond_the_loopback(kind: str, caplog: pytest.LogCaptureFixture) -> None:
+    async with open_broker(kind, host="0.0.0.0") as broker:
+        client = await RawClient.connect(broker.url, "c")
+        await client.leave()
+    assert ("install mosquitto" in caplog.text) == (kind == "embedded")
+
+
+async def test_a_process_ends_with_its_standard_input(kind: str) -> None:
+    async with process("--kind", kind, "--exit-with-parent") as (running, url):
+        client = await RawClient.connect(url, "c")
+        assert running.stdin is not None
+        running.stdin.close()
+        async with asyncio.timeout(DEADLINE):
+            assert await running.wait() == 0
+        await client.until_closed()
+
+
+def test_a_process_that_cannot_listen_says_so_in_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        ended = subprocess.run(
+            [sys.executable, "-m", "coordinator.broker", "--port", port, "--kind", "embedded"],
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+        )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert re.fullmatch(rf"error: cannot listen on 127\.0\.0\.1:{port}: .*\n", ended.stderr)
+
+
+@pytest.mark.usefixtures("installed")
+async def test_mosquitto_is_killed_with_its_parent() -> None:
+    async with process("--kind", "mosquitto") as (running, url):
+        client = await RawClient.connect(url, "c")
+        running.send_signal(signal.SIGKILL)
+        await client.until_closed()
+        await until_nobody_listens(url)
+
+
+@pytest.mark.usefixtures("installed")
+async def test_mosquitto_is_started_again_where_it_was(caplog: pytest.LogCaptureFixture) -> None:
+    async with MosquittoBroker() as broker:
+        first = broker.process_id
+        client = await RawClient.connect(broker.url, "c")
+        subprocess.run(["kill", "-KILL", str(first)], check=True)
+        await client.until_closed()
+        async with asyncio.timeout(DEADLINE):
+            while broker.process_id in (None, first):
+                await asyncio.sleep(0.01)
+        again = await RawClient.connect(broker.url, "c")
+        await again.ping()
+    assert "mosquitto ended by itself (code -9)" in caplog.text
+    await until_nobody_listens(broker.url)
+
+
+@pytest.mark.usefixtures("installed")
+async def test_mosquitto_logs_to_the_directory_and_leaves_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    for _ in range(2):
+        async with MosquittoBroker(log_directory=tmp_path / "run"):
+            assert len(list((tmp_path / "temporary").rglob("mosquitto.conf"))) == 1
+    assert list((tmp_path / "temporary").iterdir()) == []
+    log = (tmp_path / "run" / "mosquitto.log").read_text()
+    assert log.count(" running\n") == 2
+    assert log.count("terminating") == 2
+
+
+async def test_a_mosquitto_that_does_not_start_is_quoted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "mosquitto"
+    broken.write_text("#!/bin/sh\necho warming up\necho Error: no such option >&2\nexit 3\n")
+    broken.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    with pytest.raises(ShoalError, match=r"said 'Error: no such option'.*embedded"):
+        async with MosquittoBroker():
+            pass
