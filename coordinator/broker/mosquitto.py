@@ -30,6 +30,11 @@ _FREE_PORT_ATTEMPTS = 5
 
 _CONNECTIONS = 4096
 _QUEUED_PACKETS = 1000
+"""At QoS 0 mosquitto bounds a client's queue by packets alone, so these are few."""
+
+_UNACKNOWLEDGED_PACKETS = 5000
+"""At QoS 1 bytes are bounded too; a burst of results must not run over, for it is lost then."""
+
 _MEMORY_BYTES = 1024 * 1024 * 1024
 
 _WATCHDOG = 'read _; kill "$0"'
@@ -63,7 +68,8 @@ def configuration(host: str, port: int, limits: BrokerLimits) -> str:
             "max_qos 1",
             f"max_queued_messages {_QUEUED_PACKETS}",
             f"max_queued_bytes {limits.queue_bytes}",
-            f"max_inflight_messages {_QUEUED_PACKETS}",
+            f"max_inflight_messages {_UNACKNOWLEDGED_PACKETS}",
+            f"max_inflight_bytes {limits.queue_bytes}",
             f"memory_limit {_MEMORY_BYTES}",
             "sys_interval 0",
             "connection_messages false",
