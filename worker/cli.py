@@ -1,0 +1,144 @@
+"""The volunteer's command: `shoal join`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from protocol.errors import ShoalError
+
+if TYPE_CHECKING:
+    from worker.daemon import Daemon
+
+EXIT_CODES = (
+    "Exit codes: 0 the run ended, or you left; 2 wrong use, or several runs to choose from; "
+    "3 this version can't take part; 4 the environment is not installed; 5 the broker or the run "
+    "can't be reached; 6 the coordinator sends this worker away, or it can't follow the run."
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the volunteer's command to the `shoal` command."""
+    app.command(
+        name="join",
+        epilog=f"Example: shoal join mqtt://host:1883 --cores auto. {EXIT_CODES}",
+    )(join)
+
+
+def join(
+    url: Annotated[
+        str,
+        typer.Argument(
+            metavar="URL",
+            help="The host's line: mqtt://HOST:PORT/RUN#FINGERPRINT; all but the host may lack.",
+        ),
+    ],
+    name: Annotated[str, typer.Option(help="Label that the host sees.")] = "",
+    cores: Annotated[
+        str, typer.Option(help="Evaluation processes: a number, all, or auto for all but one.")
+    ] = "1",
+    credit: Annotated[
+        int, typer.Option(min=1, max=64, help="Tasks held at once: 2 hides the way to the host.")
+    ] = 2,
+    home: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="SHOAL_HOME", help="Where worker.key lies; by default ~/.local/share/shoal."
+        ),
+    ] = None,
+    allow_module: Annotated[
+        list[str] | None,
+        typer.Option("--allow-module", help="Module that may register environments; repeatable."),
+    ] = None,
+    nice: Annotated[
+        int, typer.Option(min=0, max=19, help="How much everything else goes first.")
+    ] = 19,
+    once: Annotated[
+        bool, typer.Option("--once", help="End where broker or run are not there; don't wait.")
+    ] = False,
+    json_log: Annotated[bool, typer.Option("--json-log", help="Lines of JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Warnings only.")] = False,
+    exit_with_parent: Annotated[
+        bool, typer.Option("--exit-with-parent", help="Leave once standard input ends.")
+    ] = False,
+) -> None:
+    """Lend this machine to a run: evaluate its policies until the run ends, or Ctrl-C."""
+    children = cores_granted(cores, usable_cores())
+
+    from protocol.address import parse_address
+
+    address = parse_address(url)
+    be_nice(nice)
+
+    from protocol.identity import Identity
+    from worker.console import open_console
+    from worker.daemon import Daemon, Settings
+
+    settings = Settings(
+        address=address,
+        name=name,
+        children=children,
+        credit=credit,
+        allowed=tuple(allow_module or ()),
+        once=once,
+    )
+    directory = home or Path.home() / ".local" / "share" / "shoal"
+    identity = Identity.load_or_create(directory / "worker.key")
+    console = open_console("json" if json_log else "quiet" if quiet else "auto")
+    daemon = Daemon(settings, identity, console)
+    raise typer.Exit(asyncio.run(_run(daemon, exit_with_parent)))
+
+
+def cores_granted(text: str, usable: int) -> int:
+    """How many evaluation processes `--cores` asks for on a machine with `usable` cores."""
+    if text == "all":
+        return usable
+    if text == "auto":
+        return max(1, usable - 1)
+    if text.isdecimal() and 1 <= int(text) <= 1024:
+        return int(text)
+    raise ShoalError(f"--cores {text[:40]!r}: must be all, auto, or a number from 1 to 1024")
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def be_nice(level: int) -> None:
+    """Let everything else on the machine go first; evaluation processes inherit it."""
+    if level and hasattr(os, "nice"):
+        os.nice(max(0, level - os.nice(0)))
+
+
+async def _run(daemon: Daemon, exit_with_parent: bool) -> int:
+    loop = asyncio.get_running_loop()
+    for number, react in ((signal.SIGINT, daemon.interrupt), (signal.SIGTERM, daemon.terminate)):
+        try:
+            loop.add_signal_handler(number, react)
+        except NotImplementedError:  # Windows
+            signal.signal(number, lambda *_, react=react: loop.call_soon_threadsafe(react))
+    if exit_with_parent:
+        threading.Thread(
+            target=_watch_input, args=(loop, daemon.terminate), name="parent", daemon=True
+        ).start()
+    return await daemon.run()
+
+
+def _watch_input(loop: asyncio.AbstractEventLoop, react: Callable[[], None]) -> None:
+    """Whoever started us holds the other end of our input; it ends with them."""
+    while os.read(sys.stdin.fileno(), 4096):
+        pass
+    with contextlib.suppress(RuntimeError):  # we may be leaving already
+        loop.call_soon_threadsafe(react)

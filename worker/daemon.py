@@ -1,0 +1,403 @@
+"""The worker's shell: wires link, session, evaluation processes and timers; decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, TypeVar
+
+from protocol import topics
+from protocol.address import Address
+from protocol.errors import ShoalError
+from protocol.identity import Identity, new_session
+from protocol.link import FatalLinkError, Link, Will, client_id
+from protocol.spec import RunSpec
+from worker import replica, session
+from worker.console import Console
+from worker.discovery import find_run
+from worker.evaluation.jobs import EnvironmentUnavailable, WorkerFailure
+from worker.handshake import Handshake
+from worker.session import Session
+
+if TYPE_CHECKING:
+    from worker.evaluation.children import Evaluators
+    from worker.following import Follower, Point, Step
+
+TICK_SECONDS = 0.1
+GOODBYE_SECONDS = 0.8
+"""Seconds that the last words may take to reach the broker."""
+INLINE_COST = 2_000_000
+"""Parameters times directions up to which an update is applied at once, in about a millisecond;
+larger ones go to a thread."""
+GAUSSIAN_COST = 15
+"""How many times more a direction of gaussian noise costs."""
+EPOCH_WITHIN = 10.0
+"""Seconds that the run's announcement may take where we were told not to wait for it."""
+
+Result = TypeVar("Result")
+
+
+class UnreachableError(ShoalError):
+    """No broker, or nobody who leads the run, and we were told not to wait."""
+
+    exit_code = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the volunteer chose.
+
+    Attributes:
+        address: of the broker, with or without a run.
+        children: evaluation processes.
+        credit: tasks held at once.
+        allowed: modules that may register environments.
+        once: end, instead of waiting, where broker or run are not there.
+    """
+
+    address: Address
+    name: str = ""
+    children: int = 1
+    credit: int = 2
+    allowed: tuple[str, ...] = ()
+    once: bool = False
+
+
+class Daemon:
+    """One worker process, from its start to its exit code."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        identity: Identity,
+        console: Console,
+        random: Random | None = None,
+    ) -> None:
+        self.settings = settings
+        self.session: Session | None = None
+        self._identity = identity
+        self._console = console
+        self._random = random or Random()
+        self._link: Link | None = None
+        self._evaluators: Evaluators | None = None
+        self._follower: Follower | None = None
+        self._thetas: dict[int, asyncio.Task[None]] = {}
+        self._evaluations: dict[int, asyncio.Task[None]] = {}
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._over: asyncio.Future[session.Leave] | None = None
+        self._stops = 0
+
+    async def run(self) -> int:
+        """Take part until the run ends or the volunteer leaves; the exit code.
+
+        Raises `ShoalError`, with its exit code, where only a person can help.
+        """
+        self._over = asyncio.get_running_loop().create_future()
+        # What takes longest to load is needed by the first task at the latest.
+        warming = in_thread(_load_following)
+        working = asyncio.ensure_future(self._take_part())
+        try:
+            await asyncio.wait((working, self._over), return_when=asyncio.FIRST_COMPLETED)
+            if not self._over.done():
+                working.result()
+                raise AssertionError("the link ended before the session")
+            leave = self._over.result()
+            self._console.say(leave.text, warning=leave.code != session.LEFT)
+            return leave.code
+        except FatalLinkError as error:
+            raise UnreachableError(str(error)) from None
+        finally:
+            warming.cancel()
+            await self._stop(working)
+
+    def interrupt(self) -> None:
+        """Ctrl-C: the first finishes what runs, the second hands it back."""
+        self._stops += 1
+        if self._stops > 1:
+            self.terminate()
+        elif self.session is None:
+            self._obey(session.Leave(session.LEFT, "left"))
+        else:
+            self._do(self.session.finish(now()))
+
+    def terminate(self) -> None:
+        """SIGTERM: hand everything back and leave at once."""
+        if self.session is None:
+            self._obey(session.Leave(session.LEFT, "left"))
+        else:
+            self._do(self.session.hand_back(now()))
+
+    # The life of the process.
+
+    async def _take_part(self) -> None:
+        address = self.settings.address
+        if address.run is None:
+            address = await find_run(
+                address, self._identity, self._console.say, self._on_retry, self.settings.once
+            )
+        assert address.run is not None
+        handshake = Handshake(address.run, self._identity, new_session(), address.fingerprint)
+        chosen = session.Settings(
+            credit=self.settings.credit,
+            name=self.settings.name or self._identity.worker[:6],
+            device=f"cpu x{self.settings.children}",
+            checked=self.settings.address.fingerprint is not None,
+        )
+        self.session = Session(handshake, chosen, self._random)
+        self._console.say(f"worker {self._identity.worker} joins {address}")
+        self._link = Link(
+            address,
+            client_id=client_id(handshake.worker, handshake.session),
+            on_message=lambda topic, payload: self._do(
+                self._the_session.message(topic, payload, now())
+            ),
+            on_connected=lambda first: self._do(self._the_session.connected(now())),
+            on_disconnected=self._on_disconnected,
+            on_retry=self._on_retry,
+            will=Will(handshake.topic(topics.status), handshake.bye(lost=True), 1, False),
+            subscriptions=topics.worker_filters(address.run, handshake.worker, handshake.session),
+        )
+        ticking = asyncio.ensure_future(self._tick_for_ever())
+        linking = asyncio.ensure_future(self._link.run())
+        try:
+            done, _ = await asyncio.wait((linking, ticking), return_when=asyncio.FIRST_COMPLETED)
+            for ended in done:
+                ended.result()
+        finally:
+            ticking.cancel()
+            linking.cancel()
+            await asyncio.gather(ticking, linking, return_exceptions=True)
+
+    async def _tick_for_ever(self) -> None:
+        began = now()
+        while True:
+            moment = now()
+            self._do(self._the_session.tick(moment))
+            self._console.show(self._the_session.view(moment), moment)
+            unseen = self._the_session.handshake.epoch is None
+            if self.settings.once and unseen and moment - began > EPOCH_WITHIN:
+                run = self._the_session.handshake.run
+                self._fail(
+                    UnreachableError(
+                        f"nobody announced the run {run} within {EPOCH_WITHIN:.0f} s: "
+                        "check the join line, or ask the host"
+                    )
+                )
+            await asyncio.sleep(TICK_SECONDS)
+
+    async def _stop(self, working: asyncio.Future[None]) -> None:
+        """Say the last words to the broker and leave nothing behind."""
+        tasks = [*self._evaluations.values(), *self._thetas.values(), *self._jobs]
+        for task in tasks:
+            task.cancel()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                if self._link is not None:
+                    await self._link.close()
+                if self._evaluators is not None:
+                    await self._evaluators.close()
+        working.cancel()
+        await asyncio.gather(working, *tasks, return_exceptions=True)
+        self._console.close()
+
+    @property
+    def _the_session(self) -> Session:
+        assert self.session is not None
+        return self.session
+
+    def _on_disconnected(self, reason: str) -> None:
+        self._console.say(f"lost the broker: {reason}", warning=True)
+        self._do(self._the_session.disconnected(now()))
+
+    def _on_retry(self, reason: str, delay: float) -> None:
+        broker = self.settings.address.broker
+        if self.settings.once:
+            self._fail(UnreachableError(f"broker unreachable at {broker} ({reason})"))
+            return
+        self._console.say(
+            f"broker unreachable at {broker} ({reason}), retrying in {delay:.1f} s", warning=True
+        )
+
+    def _fail(self, error: BaseException) -> None:
+        if self._over is not None and not self._over.done():
+            self._over.set_exception(error)
+
+    # What the session decided.
+
+    def _do(self, commands: list[session.Command]) -> None:
+        for command in commands:
+            self._obey(command)
+
+    def _obey(self, command: session.Command) -> None:
+        match command:
+            case session.Send():
+                if self._link is not None:
+                    self._link.publish(command.topic, command.payload, command.qos)
+            case session.Say():
+                self._console.say(command.text, command.warning)
+            case session.Evaluate():
+                task = asyncio.ensure_future(self._evaluate(command))
+                self._evaluations[command.task] = task
+            case session.Abandon():
+                evaluation = self._evaluations.pop(command.task, None)
+                if evaluation is not None:
+                    evaluation.cancel()
+            case session.StartEvaluation():
+                self._start(self._start_evaluators(command.spec))
+            case session.Leave():
+                if self._over is not None and not self._over.done():
+                    self._over.set_result(command)
+            case replica.Forget():
+                self._thetas.pop(command.version, None)
+                if self._evaluators is not None:
+                    self._evaluators.drop(command.version)
+            case _:
+                self._follow(command)
+
+    def _start(self, work: Coroutine[None, None, None]) -> None:
+        job = asyncio.ensure_future(work)
+        self._jobs.add(job)
+        job.add_done_callback(self._job_done)
+
+    def _job_done(self, job: asyncio.Task[None]) -> None:
+        self._jobs.discard(job)
+        if not job.cancelled() and (failure := job.exception()) is not None:
+            self._fail(failure)
+
+    # Evaluation.
+
+    async def _start_evaluators(self, spec: RunSpec) -> None:
+        from worker.evaluation.children import Evaluators
+
+        evaluators = self._evaluators = Evaluators()
+        try:
+            await evaluators.start(spec, self.settings.children, self.settings.allowed)
+        except EnvironmentUnavailable as error:
+            self._do(self._the_session.cannot_evaluate(str(error), now()))
+        else:
+            self._do(
+                self._the_session.can_evaluate(evaluators.speed, evaluators.numeric_class, now())
+            )
+
+    async def _evaluate(self, command: session.Evaluate) -> None:
+        try:
+            await self._give_theta(command.point)
+            assert self._evaluators is not None
+            evaluation = await self._evaluators.evaluate(command.job)
+        except (WorkerFailure, ShoalError) as error:
+            del self._evaluations[command.task]
+            self._do(self._the_session.evaluation_failed(command.task, str(error), now()))
+        else:
+            del self._evaluations[command.task]
+            self._do(self._the_session.evaluated(command.task, evaluation, now()))
+
+    async def _give_theta(self, point: Point) -> None:
+        """See that the processes have a version's parameters; they are sent once."""
+        giving = self._thetas.get(point.version)
+        if giving is None:
+            assert self._evaluators is not None
+            giving = asyncio.ensure_future(
+                self._evaluators.set_theta(point.version, point.theta, point.normalization)
+            )
+            self._thetas[point.version] = giving
+        await asyncio.shield(giving)
+
+    # Following the run.
+
+    def _follow(self, command: replica.Begin | replica.Apply | replica.Restore) -> None:
+        match command:
+            case replica.Begin():
+                spec = self._the_session.handshake.spec
+                assert spec is not None
+                self._start(self._begin(command, spec))
+            case replica.Apply() if self._is_cheap(command):
+                asyncio.get_running_loop().call_soon(self._apply_here, command)
+            case _:
+                self._start(self._step(command))
+
+    def _is_cheap(self, command: replica.Apply) -> bool:
+        assert self._follower is not None
+        directions = sum(len(cohort.weights) for cohort in command.update.cohorts)
+        gaussian = self._follower.spec.strategy.noise == "gaussian"
+        factor = GAUSSIAN_COST if gaussian else 1
+        return self._follower.spec.size * directions * factor <= INLINE_COST
+
+    async def _begin(self, command: replica.Begin, spec: RunSpec) -> None:
+        try:
+            follower, step = await in_thread(lambda: _begin(spec))
+        except Exception as error:
+            self._do(self._the_session.failed(command.ticket, error, now()))
+        else:
+            self._follower = follower
+            size = follower.snapshot_bytes
+            self._do(self._the_session.begun(command.ticket, step, size, now()))
+
+    async def _step(self, command: replica.Apply | replica.Restore) -> None:
+        try:
+            step = await in_thread(lambda: self._take_step(command))
+        except Exception as error:
+            self._do(self._the_session.failed(command.ticket, error, now()))
+        else:
+            self._do(self._the_session.advanced(command.ticket, step, now()))
+
+    def _apply_here(self, command: replica.Apply) -> None:
+        try:
+            step = self._take_step(command)
+        except Exception as error:
+            self._do(self._the_session.failed(command.ticket, error, now()))
+        else:
+            self._do(self._the_session.advanced(command.ticket, step, now()))
+
+    def _take_step(self, command: replica.Apply | replica.Restore) -> Step:
+        assert self._follower is not None
+        if isinstance(command, replica.Apply):
+            return self._follower.apply(command.before, command.update)
+        return self._follower.restore(command.data, command.version)
+
+
+def now() -> float:
+    """Seconds that go on while the machine sleeps, where the system has such a clock."""
+    clock = getattr(time, "CLOCK_BOOTTIME", None)
+    return time.monotonic() if clock is None else time.clock_gettime(clock)
+
+
+def in_thread(work: Callable[[], Result]) -> asyncio.Future[Result]:
+    """The result of `work`, done in a thread that a process which ends does not wait for."""
+    loop = asyncio.get_running_loop()
+    result: asyncio.Future[Result] = loop.create_future()
+
+    def deliver(value: Result | None, error: Exception | None) -> None:
+        if result.cancelled():
+            return
+        if error is not None:
+            result.set_exception(error)
+        else:
+            result.set_result(value)  # type: ignore[arg-type]
+
+    def run() -> None:
+        value, failure = None, None
+        try:
+            value = work()
+        except Exception as error:
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop may be closed by now
+            loop.call_soon_threadsafe(deliver, value, failure)
+
+    threading.Thread(target=run, name="replica", daemon=True).start()
+    return result
+
+
+def _begin(spec: RunSpec) -> tuple[Follower, Step]:
+    from worker.following import Follower
+
+    follower = Follower(spec)
+    return follower, follower.begin()
+
+
+def _load_following() -> None:
+    import worker.following  # noqa: F401

@@ -1,0 +1,81 @@
+"""Results that the coordinator has not answered for yet: kept, and sent again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from random import Random
+
+from protocol.messages import Result
+
+RESEND_AFTER = 10.0
+"""Seconds without an answer after which a result is sent again."""
+MOST_BYTES = 64 << 20
+"""Beyond this the oldest results are let go: their leases ran out long ago."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    result: Result
+    size: int
+    due: float
+    sent: int = 0
+
+
+class Outbox:
+    """A broker's PUBACK means nothing: a result stays until the coordinator itself answers for it.
+
+    Attributes:
+        lost: results that were let go unanswered, for want of room.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self.lost = 0
+        self._random = random
+        self._entries: dict[int, _Entry] = {}
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def add(self, result: Result, now: float) -> None:
+        """Keep a result, due at once."""
+        self.acknowledge((result.task,))
+        size = 200 + len(result.returns) + len(result.lengths) + len(result.observed)
+        self._entries[result.task] = _Entry(result, size, now)
+        self._bytes += size
+        while self._bytes > MOST_BYTES and len(self._entries) > 1:
+            self.acknowledge((next(iter(self._entries)),))
+            self.lost += 1
+
+    def acknowledge(self, tasks: Iterable[int]) -> int:
+        """The coordinator answers for these; how many of them were here."""
+        found = 0
+        for task in tasks:
+            entry = self._entries.pop(task, None)
+            if entry is not None:
+                self._bytes -= entry.size
+                found += 1
+        return found
+
+    def due(self, now: float) -> list[Result]:
+        """What is to be sent now."""
+        return [entry.result for entry in self._entries.values() if now >= entry.due]
+
+    def sent(self, task: int, now: float) -> None:
+        """It was handed to the broker: it is due again unless an answer comes."""
+        entry = self._entries.get(task)
+        if entry is not None:
+            entry.sent += 1
+            entry.due = now + RESEND_AFTER * (1.0 + 0.25 * self._random.random())
+
+    def make_due(self, now: float) -> None:
+        """Send everything again: the coordinator may have lost it with its last session."""
+        for entry in self._entries.values():
+            entry.due = now
+            entry.sent = 0
+
+    @property
+    def most_sent(self) -> int:
+        """How often the most stubborn one was sent since the session began."""
+        return max((entry.sent for entry in self._entries.values()), default=0)

@@ -1,0 +1,444 @@
+"""Follows the run: puts signed updates in order, asks for what is missing, keeps recent versions.
+
+Pure: events and the time in, commands out. The slow work (`worker.following`) is asked for by a
+command and its outcome comes back as an event, so a large update never blocks what decides.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Literal
+
+from protocol.errors import ShoalError
+from protocol.messages import CatchUp, Chunk, ChunkRequest, Manifest, Update
+from worker.reception import Reception, unusable
+
+if TYPE_CHECKING:
+    from protocol.state import State
+    from worker.following import Point, Step
+
+GRACE = 0.3
+"""Seconds that a gap may close by itself: a task can overtake the update that it needs."""
+FIRST_PATIENCE = 2.0
+"""Seconds without anything of use after which we ask again; doubled each time."""
+LONGEST_PATIENCE = 15.0
+HINTS_IN_VAIN = 3
+"""Times that we ask because of an unsigned hint alone before we stop believing hints."""
+DISTRUST = 60.0
+"""Seconds for which hints then count for nothing."""
+MOST_WAITING = 512
+MOST_WAITING_BYTES = 32 << 20
+"""Updates that wait for an earlier one: beyond either bound the newest are let go."""
+MISMATCHES = 3
+"""Times in a row that our parameters may differ from the run's before we leave."""
+DIGESTS_KEPT = 64
+"""Versions whose digests we remember, to notice a run that went another way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Make version 0 from the spec; answered by `begun`, or by `failed`."""
+
+    ticket: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Apply:
+    """Apply an update; answered by `advanced`, or by `failed`."""
+
+    ticket: int
+    before: State
+    update: Update
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Restore:
+    """Read a snapshot; answered by `advanced`, or by `failed`."""
+
+    ticket: int
+    data: bytes
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """Send a request to the coordinator."""
+
+    message: CatchUp | ChunkRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """A line for the volunteer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Forget:
+    """A version that no evaluation needs any more."""
+
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Our parameters were not the run's: whatever is being evaluated with them is void."""
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """This machine can't follow the run."""
+
+    reason: str
+
+
+Command = Begin | Apply | Restore | Ask | Tell | Forget | Dropped | GiveUp
+Standing = Literal["ready", "ahead", "gone", "differs"]
+
+
+class Replica:
+    """The run's state as far as we have followed it.
+
+    Attributes:
+        points: what evaluations need of the last versions, and of those that are pinned.
+    """
+
+    def __init__(self, versions_kept: int, random: Random) -> None:
+        """`versions_kept`: how many versions back evaluations may be asked for."""
+        self.points: dict[int, Point] = {}
+        self._versions_kept = versions_kept
+        self._random = random
+        self._state: State | None = None
+        self._epoch = 0
+        self._snapshot_bytes = 0
+        self._digests: dict[int, bytes] = {}
+        self._pins: Counter[int] = Counter()
+        self._waiting: dict[int, tuple[Update, int]] = {}
+        self._waiting_bytes = 0
+        self._ticket = 0
+        self._job: Begin | Apply | Restore | None = None
+        self._reception: Reception | None = None
+        self._known = 0
+        self._proof: tuple[int, bytes] | None = None
+        self._hint = 0
+        self._hints_in_vain = 0
+        self._hints_from = 0.0
+        self._mismatches = 0
+        self._mismatched = 0
+        self._connected = False
+        self._urgent = False
+        self._asked = False
+        self._gap_since: float | None = None
+        self._ask_at = 0.0
+        self._patience = FIRST_PATIENCE
+        self._gave_up = False
+        self._commands: list[Command] = []
+
+    # What others may want to know.
+
+    @property
+    def version(self) -> int:
+        """The version that we have reached; 0 also before there is any."""
+        return 0 if self._state is None else self._state.version
+
+    @property
+    def behind(self) -> bool:
+        """Whether somebody proved that the run has a later version than we reached."""
+        return self._known > self.version
+
+    @property
+    def latest_heard(self) -> int:
+        """The latest version that anybody spoke of, with proof or without."""
+        return max(self._known, self._hint)
+
+    @property
+    def snapshot_share(self) -> float | None:
+        """How much of a snapshot is here, 0 to 1; None where none is on its way."""
+        return None if self._reception is None else self._reception.share
+
+    def standing(self, version: int, digest: bytes) -> Standing:
+        """Whether parameters are here, to come, gone, or other ones than the digest proves."""
+        point = self.points.get(version)
+        if point is not None:
+            return "ready" if point.digest == digest else "differs"
+        if self._state is None or version > self._state.version:
+            return "ahead"
+        return "gone"
+
+    def wants(self, version: int) -> bool:
+        """Whether an update could be of use: asked before the work of checking its signature."""
+        return version >= self.version - DIGESTS_KEPT
+
+    # Events of the wire. Whoever calls these has checked signatures and MACs.
+
+    def welcomed(self, version: int, digest: bytes, now: float) -> list[Command]:
+        """The coordinator hears us; the run is at this version, with these parameters."""
+        self._connected = True
+        self._urgent = True
+        self._gap_since = None
+        return self.known(version, digest, now)
+
+    def disconnected(self, now: float) -> list[Command]:
+        """Nobody hears us until we are welcomed again."""
+        self._connected = False
+        return self._pump(now)
+
+    def known(self, version: int, digest: bytes, now: float) -> list[Command]:
+        """The run has this version, with these parameters: proved by a signature or a MAC."""
+        self._known = max(self._known, version)
+        self._proof = (version, digest)
+        self._compare(version, digest)
+        return self._pump(now)
+
+    def hinted(self, version: int, now: float) -> list[Command]:
+        """Somebody says, without proof, that the run has this version."""
+        self._hint = version if now >= self._hints_from else 0
+        return self._pump(now)
+
+    def update(self, update: Update, size: int, now: float) -> list[Command]:
+        """A signed update of `size` bytes, in whatever order and as often as it comes."""
+        self._known = max(self._known, update.version + 1)
+        if update.version < self.version:
+            if update.epoch > self._epoch:
+                self._compare(update.version + 1, update.digest_after)
+        elif update.epoch >= self._epoch:
+            self._keep(update, size)
+            if update.version == self.version:
+                self._moved(now)
+        return self._pump(now)
+
+    def manifest(self, manifest: Manifest, now: float) -> list[Command]:
+        """A signed offer of a snapshot; of use where we asked to catch up."""
+        newer_than = self._reception.version if self._reception else self.version
+        wanted = self._asked and self._state is not None and not isinstance(self._job, Restore)
+        if not wanted or manifest.version <= newer_than:
+            return self._pump(now)
+        problem = unusable(manifest, self._snapshot_bytes)
+        if problem:
+            self._commands.append(Tell(f"the snapshot on offer is of no use: {problem}"))
+        else:
+            self._known = max(self._known, manifest.version)
+            self._reception = Reception(manifest, now)
+            self._moved(now)
+        return self._pump(now)
+
+    def chunk(self, chunk: Chunk, now: float) -> list[Command]:
+        """A part of a snapshot, from anybody: the manifest proves it."""
+        if self._reception is not None and self._reception.take(chunk, now):
+            self._moved(now)
+        return self._pump(now)
+
+    def tick(self, now: float) -> list[Command]:
+        """Time passed."""
+        return self._pump(now)
+
+    # Events of the slow work.
+
+    def begun(self, ticket: int, step: Step, snapshot_bytes: int, now: float) -> list[Command]:
+        """Version 0 is made; `snapshot_bytes` is how long every snapshot of the run must be."""
+        self._snapshot_bytes = snapshot_bytes
+        return self.advanced(ticket, step, now)
+
+    def advanced(self, ticket: int, step: Step, now: float) -> list[Command]:
+        """A job brought us to a version."""
+        job = self._take_job(ticket)
+        if job is None:
+            return self._pump(now)
+        if isinstance(job, Apply):
+            self._epoch = job.update.epoch
+        elif isinstance(job, Restore):
+            self._reception = None
+        version = step.state.version
+        self._state = step.state
+        self.points[version] = step.point
+        self._digests[version] = step.point.digest
+        for old in [v for v in self._digests if v <= version - DIGESTS_KEPT]:
+            del self._digests[old]
+        for old in [v for v in self._waiting if v < version]:
+            self._let_go(old)
+        if version > self._mismatched:
+            self._mismatches = 0
+        self._trim()
+        self._moved(now)
+        if self._proof is not None:
+            self._compare(*self._proof)
+        return self._pump(now)
+
+    def failed(self, ticket: int, error: Exception, now: float) -> list[Command]:
+        """A job came to nothing."""
+        job = self._take_job(ticket)
+        if job is None:
+            return self._pump(now)
+        if isinstance(job, Begin) or isinstance(error, ShoalError | MemoryError):
+            self._give_up(str(error) or type(error).__name__)
+        elif isinstance(job, Apply):
+            self._mismatch(job.update.version + 1, str(error))
+        else:
+            self._mismatch(job.version, str(error))
+        return self._pump(now)
+
+    # What evaluations hold on to.
+
+    def pin(self, version: int) -> None:
+        """Keep a version that is here, until it is unpinned as often as it was pinned."""
+        self._pins[version] += 1
+
+    def unpin(self, version: int, now: float) -> list[Command]:
+        """An evaluation needs the version no more."""
+        self._pins[version] -= 1
+        if self._pins[version] <= 0:
+            del self._pins[version]
+        self._trim()
+        return self._pump(now)
+
+    # Decisions.
+
+    def _pump(self, now: float) -> list[Command]:
+        """Start the next job, ask for what is missing, and hand over all commands so far."""
+        if not self._gave_up:
+            if self._job is None:
+                self._start_job()
+            self._ask(now)
+        commands, self._commands = self._commands, []
+        return commands
+
+    def _start_job(self) -> None:
+        state, reception = self._state, self._reception
+        ticket = self._ticket + 1
+        if state is None:
+            self._job = Begin(ticket)
+        elif reception is not None and reception.complete and reception.version > state.version:
+            self._job = Restore(ticket, reception.data, reception.version)
+        elif state.version in self._waiting:
+            self._job = Apply(ticket, state, self._let_go(state.version))
+        else:
+            return
+        self._ticket = ticket
+        self._commands.append(self._job)
+
+    def _take_job(self, ticket: int) -> Begin | Apply | Restore | None:
+        """The job with that ticket, now over; None where it was dropped meanwhile."""
+        job = self._job
+        if job is None or job.ticket != ticket:
+            return None
+        self._job = None
+        return job
+
+    def _ask(self, now: float) -> None:
+        """Ask for what is missing: at once after a welcome, else after some grace."""
+        if not self._connected or self._state is None:
+            return
+        if self._receiving(now):
+            return
+        goal = max(self._known, self._hint)
+        if goal <= self._state.version:
+            self._gap_since = None
+            self._urgent = self._asked = False
+            return
+        if self._job is not None or self._state.version in self._waiting:
+            return
+        if self._gap_since is None:
+            self._gap_since = now
+            self._patience = FIRST_PATIENCE
+            self._ask_at = now if self._urgent else now + GRACE * self._jitter()
+            self._urgent = False
+        if now < self._ask_at:
+            return
+        self._ask_at = now + self._patience * self._jitter()
+        self._patience = min(2.0 * self._patience, LONGEST_PATIENCE)
+        self._asked = True
+        self._commands.append(Ask(CatchUp(self._state.version, self._state.version == 0)))
+        if self._known <= self._state.version:
+            self._hints_in_vain += 1
+            if self._hints_in_vain >= HINTS_IN_VAIN:
+                self._hint, self._hints_in_vain = 0, 0
+                self._hints_from = now + DISTRUST
+
+    def _receiving(self, now: float) -> bool:
+        """Whether a snapshot is on its way that is worth waiting for; asks for its chunks."""
+        reception = self._reception
+        if reception is None or isinstance(self._job, Restore):
+            return reception is not None
+        if reception.version <= self.version or reception.hopeless:
+            if reception.version > self.version:
+                self._commands.append(Tell("nobody sends the snapshot any more: asking again"))
+            self._reception = None
+            return False
+        request = reception.request(now)
+        if request is not None:
+            self._commands.append(Ask(request))
+        return True
+
+    def _moved(self, now: float) -> None:
+        """Something of use came: more may be on its way, so do not ask again yet."""
+        self._patience = FIRST_PATIENCE
+        self._hints_in_vain = 0
+        if self._gap_since is not None:
+            self._ask_at = now + FIRST_PATIENCE * self._jitter()
+
+    def _jitter(self) -> float:
+        """0.75 to 1.25: peers that miss the same must not ask in step."""
+        return 0.75 + 0.5 * self._random.random()
+
+    def _keep(self, update: Update, size: int) -> None:
+        """Let an update wait for its turn; of two for one version, the later epoch's."""
+        version = update.version
+        if version in self._waiting:
+            if self._waiting[version][0].epoch >= update.epoch:
+                return
+            self._let_go(version)
+        self._waiting[version] = (update, size)
+        self._waiting_bytes += size
+        while len(self._waiting) > MOST_WAITING or self._waiting_bytes > MOST_WAITING_BYTES:
+            self._let_go(max(self._waiting))
+
+    def _let_go(self, version: int) -> Update:
+        update, size = self._waiting.pop(version)
+        self._waiting_bytes -= size
+        return update
+
+    def _compare(self, version: int, digest: bytes) -> None:
+        """Hold a proved digest against ours of the same version."""
+        ours = self._digests.get(version)
+        if ours is not None and ours != digest:
+            self._mismatch(
+                version,
+                f"version {version} has parameters {digest.hex()}, ours are {ours.hex()}",
+            )
+
+    def _mismatch(self, version: int, what: str) -> None:
+        """Our parameters are not the run's: say so, and start anew unless that never helps."""
+        self._mismatches += 1
+        self._mismatched = max(self._mismatched, version)
+        if self._mismatches >= MISMATCHES:
+            self._give_up(
+                f"{what}; {MISMATCHES} times in a row, so this machine or this version computes "
+                "other parameters than the run: check its memory, upgrade Shoal, tell the host"
+            )
+            return
+        self._commands.append(Tell(f"{what}; dropping our state and fetching it again"))
+        self._state, self._job, self._reception = None, None, None
+        self._epoch = 0
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self._digests.clear()
+        self._gap_since = None
+        self._urgent = True
+        self._commands += [Forget(old) for old in self.points]
+        self.points.clear()
+        self._commands.append(Dropped())
+
+    def _give_up(self, reason: str) -> None:
+        self._gave_up = True
+        self._job = None
+        self._commands.append(GiveUp(reason))
+
+    def _trim(self) -> None:
+        """Let go of versions that are neither recent nor pinned."""
+        for version in list(self.points):
+            if version <= self.version - self._versions_kept and version not in self._pins:
+                del self.points[version]
+                self._commands.append(Forget(version))
