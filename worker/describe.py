@@ -48,14 +48,15 @@ def main() -> None:
     warnings.simplefilter("ignore")
     try:
         with contextlib.redirect_stdout(sys.stderr):  # what an environment prints
-            found = describe(options.environment, _table(options.kwargs), options.allow_module)
+            found = describe(options.environment, table(options.kwargs), options.allow_module)
         print(json.dumps(found))
     except ShoalError as error:
         print(json.dumps({"error": str(error)}))
         sys.exit(error.exit_code)
 
 
-def _table(text: str) -> dict[str, Any]:
+def table(text: str) -> dict[str, Any]:
+    """The arguments in a JSON text. Raises `ShoalError`."""
     try:
         value = json.loads(text)
     except ValueError:

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections import deque
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +75,7 @@ class Child:
     @classmethod
     async def spawn(cls) -> Child:
         """A new process, in a session of its own: a terminal's Ctrl-C does not reach it."""
-        search = os.pathsep.join(path for path in sys.path if path)
+        search = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-P",  # modules come from this process's search path, not from the current folder

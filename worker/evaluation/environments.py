@@ -96,11 +96,14 @@ def registered(environment_id: str, allowed: Sequence[str] = ()) -> EnvSpec:
     return registration
 
 
-def make(registration: EnvSpec, kwargs: Mapping[str, Any]) -> Environment:
+def make(
+    registration: EnvSpec, kwargs: Mapping[str, Any], render_mode: str | None = None
+) -> Environment:
     """An instance without checker, order enforcing or time limit, which its caller counts.
 
     Wrappers that the registration demands stay, and the time limit with them: it lies below them
-    and may count other steps than we do. Raises `EnvironmentUnavailable`.
+    and may count other steps than we do. `render_mode` is what somebody who watches asks for.
+    Raises `EnvironmentUnavailable`.
     """
     if kwargs.get("render_mode") == "human":
         raise EnvironmentUnavailable(
@@ -111,6 +114,8 @@ def make(registration: EnvSpec, kwargs: Mapping[str, Any]) -> Environment:
     if not bare.additional_wrappers:
         bare.max_episode_steps = None
     try:
+        if render_mode is not None:
+            kwargs = {**kwargs, "render_mode": render_mode}
         return gymnasium.make(bare, **kwargs)
     except gymnasium.error.DependencyNotInstalled as error:
         raise EnvironmentUnavailable(f"{registration.id} can't be made here: {error}") from None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -25,6 +25,8 @@ from worker.policies.dense import DensePolicy, View
 BLOCK_BYTES = 64 << 20
 """Members' parameters, or their observation sums, that are in memory at once, unless one pair is
 larger."""
+BLOCK_EPISODES = 8192
+"""Episodes that are listed at once, unless one pair has more."""
 BUILT_AT_ONCE = 8  # directions: they share a block of the noise stream
 
 FEWEST_LANES = 4
@@ -175,10 +177,9 @@ class Lanes:
         if job.kind == "centre":
             return self._centre(job, theta, normalization, pulse)
         pair_bytes = max(8 * self.spec.size, 32 * self.spec.environment.observation.size)
-        blocks = -(-job.count // max(1, BLOCK_BYTES // pair_bytes))
-        return join(
-            [self._members(part, theta, normalization, pulse) for part in split(job, blocks)]
-        )
+        most = min(BLOCK_BYTES // pair_bytes, BLOCK_EPISODES // (2 * job.episodes))
+        blocks = split(job, math.ceil(job.count / max(1, most)))
+        return join([self._members(block, theta, normalization, pulse) for block in blocks])
 
     def close(self) -> None:
         """Close all environments."""
@@ -338,7 +339,7 @@ class Play:
             {group: reason for group, (_, reason) in self.failures.items()},
         )
 
-    def step(self, active: NDArray[np.int64], stations: list[Station]) -> list[int]:
+    def step(self, active: NDArray[np.int64], stations: Sequence[Station]) -> list[int]:
         """Take one step in each of the active lanes; those whose episode is over by it."""
         self.pulse()
         chosen = self.policy.act(active, self.parameters, self.view)

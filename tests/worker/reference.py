@@ -1,0 +1,164 @@
+"""Evaluation as plainly as it can be written: what the fast one must give, bit for bit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol import noise
+from protocol.spec import Box, RunSpec, parse
+from worker.evaluation.jobs import EvaluationJob, Normalization
+from worker.policies import activations
+
+TOYS = "tests.worker.toy_environments"
+
+
+def run_spec(environment_id: str = "CartPole-v1", **sections: Any) -> RunSpec:
+    """The spec of a run in an environment that is known here; `sections` are laid over it."""
+    spaces: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+        "CartPole-v1": (box(4), {"kind": "discrete", "n": 2}),
+        "Pendulum-v1": (box(3), {**box(1), "low": [-2.0], "high": [2.0]}),
+        "FrozenLake-v1": ({"kind": "discrete", "n": 16}, {"kind": "discrete", "n": 4}),
+        "ToyMiser-v0": (box(2, 3), {**box(2, 1), "low": [-1.0, 0.0], "high": [1.0, 3.0]}),
+        "ToyRescaled-v0": (box(2, 3), {**box(2, 1), "low": [-1.0, -1.0], "high": [1.0, 1.0]}),
+        "ToyLadder-v0": (
+            {"kind": "discrete", "n": 4, "start": 5},
+            {"kind": "discrete", "n": 2, "start": 3},
+        ),
+    }
+    observation, action = spaces.get(environment_id, (box(2), {"kind": "discrete", "n": 3}))
+    extra = sections.pop("environment", {})
+    return parse(
+        {
+            "name": "test",
+            "seed": 7,
+            "environment": {
+                "id": environment_id,
+                "observation": observation,
+                "action": action,
+                **extra,
+            },
+            "policy": {"hidden": [5]},
+            **sections,
+        }
+    )
+
+
+def box(*shape: int) -> dict[str, Any]:
+    """A Box space in the spec's words."""
+    return {"kind": "box", "shape": list(shape)}
+
+
+def theta(spec: RunSpec, seed: int = 0) -> NDArray[np.float32]:
+    """Parameters to start from."""
+    return np.random.default_rng(seed).normal(0.0, 0.5, spec.size).astype(np.float32)
+
+
+def normalization(spec: RunSpec) -> Normalization:
+    """A version's view of observations, as good as any."""
+    dims = spec.environment.observation.size
+    rng = np.random.default_rng(5)
+    return Normalization(
+        mean=rng.normal(0, 0.1, dims).astype(np.float32),
+        inverse_deviation=rng.uniform(0.5, 2.0, dims).astype(np.float32),
+        shift=rng.normal(0, 0.1, dims),
+        scale=np.full(dims, 2.0**12),
+    )
+
+
+def tanh(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The formula of `activations.tanh`, in NumPy."""
+    x = np.minimum(np.maximum(x, -activations.TANH_SATURATION), activations.TANH_SATURATION)
+    square = x * x
+    a, b = np.full_like(x, activations.P4), np.full_like(x, activations.Q4)
+    for p in (activations.P3, activations.P2, activations.P1, activations.ONE):
+        a = a * square + p
+    for q in (activations.Q3, activations.Q2, activations.Q1, activations.ONE):
+        b = b * square + q
+    return np.minimum(np.maximum(x * a / b, np.float32(-1)), np.float32(1))
+
+
+def outputs(
+    spec: RunSpec, row: NDArray[np.float32], seen: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """The last layer's outputs for one observation: inputs summed in order, then the bias."""
+    current, begin = seen, 0
+    for layer, (inputs, many) in enumerate(spec.layers):
+        if layer:
+            current = tanh(current) if spec.policy.activation == "tanh" else np.maximum(current, 0)
+        weights = row[begin : begin + inputs * many].reshape(many, inputs)
+        total = np.zeros(many, np.float32)
+        for i in range(inputs):
+            total = total + weights[:, i] * current[i]
+        begin += inputs * many + many
+        current = total + row[begin - many : begin]
+    return current
+
+
+def see(spec: RunSpec, observation: Any, view: Normalization | None) -> NDArray[np.float32]:
+    """An environment's observation as the policy's input."""
+    space = spec.environment.observation
+    if isinstance(space, Box):
+        seen = np.asarray(observation).astype(np.float32).ravel()
+    else:
+        seen = np.zeros(space.n, np.float32)
+        seen[int(observation) - space.start] = 1.0
+    if view is None:
+        return seen
+    clip = np.float32(spec.normalizer.clip)
+    return np.clip((seen - view.mean) * view.inverse_deviation, -clip, clip)
+
+
+def act(spec: RunSpec, row: NDArray[np.float32], seen: NDArray[np.float32]) -> Any:
+    """The action for one input."""
+    out, space = outputs(spec, row, seen), spec.environment.action
+    if not isinstance(space, Box):
+        return space.start + np.argmax(out)
+    low, high = np.array(space.low, np.float32), np.array(space.high, np.float32)
+    if spec.policy.squash == "tanh":
+        half = np.float32(0.5)
+        out = (half * low + half * high) + (half * high - half * low) * tanh(out)
+    return np.clip(out, low, high).reshape(space.shape)
+
+
+def play(
+    spec: RunSpec,
+    row: NDArray[np.float32],
+    seed: int,
+    view: Normalization | None = None,
+    limit: int | None = None,
+) -> tuple[float, int, list[NDArray[np.float32]]]:
+    """(return, length, frames) of one episode on a new instance of Gymnasium's own making."""
+    environment = gymnasium.make(
+        spec.environment.id, max_episode_steps=limit, **spec.environment.kwargs
+    )
+    observation, _ = environment.reset(seed=seed)
+    total, frames, over = 0.0, [], False
+    while not over:
+        frames.append(see(spec, observation, None))
+        action = act(spec, row, see(spec, observation, view))
+        observation, reward, terminated, truncated, _ = environment.step(action)
+        total += float(reward)
+        over = terminated or truncated
+    return total, len(frames), frames
+
+
+def returns(
+    spec: RunSpec, job: EvaluationJob, start: NDArray[np.float32], view: Normalization | None = None
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Returns and lengths of a job of members with seeding `pair`."""
+    rows = noise.members(
+        spec.strategy.noise, spec.seed, job.first, job.count, start, job.sigma
+    ).reshape(job.count, 2, -1)
+    values, lengths = np.zeros((job.count, 2)), np.zeros((job.count, 2), np.int64)
+    for d in range(job.count):
+        for mirror in range(2):
+            for episode in range(job.episodes):
+                seed = noise.episode_seed(spec.seed, (job.first + d) * 65536 + episode)
+                value, length, _ = play(spec, rows[d, mirror], seed, view)
+                values[d, mirror] += value
+                lengths[d, mirror] += length
+    return values / job.episodes, lengths

@@ -1,0 +1,291 @@
+import asyncio
+import functools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import pytest_asyncio
+
+from protocol import noise
+from protocol.spec import RunSpec
+from tests.worker import reference
+from tests.worker.reference import TOYS, run_spec
+from worker.evaluation import environments
+from worker.evaluation.children import Evaluators
+from worker.evaluation.jobs import (
+    EnvironmentUnavailable,
+    Evaluation,
+    EvaluationJob,
+    WorkerFailure,
+)
+from worker.evaluation.lanes import Lanes
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+SIGMA = 0.3
+DEADLINE = 20.0
+EVERY = 1009  # seeds of trouble; none of the first directions has one
+
+
+def toy(**kwargs: Any) -> RunSpec:
+    return run_spec("ToyWalk-v0", environment={"kwargs": kwargs}, normalizer={"enabled": True})
+
+
+def members(first: int, count: int, episodes: int = 1) -> EvaluationJob:
+    return EvaluationJob("members", 0, first, count, episodes, SIGMA)
+
+
+def alone(spec: RunSpec, job: EvaluationJob) -> Evaluation:
+    """What the job gives in this process."""
+    lanes = Lanes(spec, environments.maker(spec.environment, [TOYS]), 4)
+    view = reference.normalization(spec) if spec.normalizer.enabled else None
+    return lanes.evaluate(job, reference.theta(spec), view)
+
+
+def assert_same(a: Evaluation, b: Evaluation) -> None:
+    np.testing.assert_array_equal(a.returns, b.returns)
+    np.testing.assert_array_equal(a.lengths, b.lengths)
+    assert (a.observed, a.failed) == (b.observed, b.failed)
+
+
+async def started(spec: RunSpec, children: int, patience: float = DEADLINE) -> Evaluators:
+    evaluators = Evaluators(patience)
+    await evaluators.start(spec, children, [TOYS])
+    view = reference.normalization(spec) if spec.normalizer.enabled else None
+    await evaluators.set_theta(0, reference.theta(spec), view)
+    return evaluators
+
+
+async def until(true: Callable[[], bool]) -> None:
+    """Wait for something that another process does."""
+    deadline = time.monotonic() + DEADLINE
+    while not true():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.005)
+
+
+def processes(evaluators: Evaluators) -> list[int]:
+    return [child.process.pid for child in evaluators._children]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def gate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Episodes of the pool's environment with a seed that EVERY divides wait for this file."""
+    return tmp_path_factory.mktemp("gate") / "open"
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pool(gate: Path) -> AsyncIterator[Evaluators]:
+    """Two children that every test leaves as it found them: usable."""
+    evaluators = await started(toy(trouble="hang", every=EVERY, gate=str(gate)), 2)
+    yield evaluators
+    await evaluators.close()
+
+
+def cursed() -> EvaluationJob:
+    """A job whose episodes meet the trouble of their environment."""
+    seeds = noise.episode_seeds(7, np.arange(20 * EVERY, dtype=np.uint64) * np.uint64(65536))
+    return members(int(np.flatnonzero(seeds % EVERY == 0)[0]), 1)
+
+
+async def full(pool: Evaluators) -> None:
+    """Wait until both children of the pool are there."""
+    await until(lambda: sum(child.ready for child in pool._children) == 2)
+
+
+async def assert_usable(pool: Evaluators) -> None:
+    job = members(0, 3)
+    assert_same(await asyncio.wait_for(pool.evaluate(job), DEADLINE), alone(toy(), job))
+
+
+async def test_two_children_give_what_one_process_gives(pool):
+    job = members(0, 40, episodes=2)
+    assert len(processes(pool)) == 2
+    assert_same(await pool.evaluate(job), alone(toy(), job))
+
+
+async def test_one_and_two_children_agree_on_continuous_actions():
+    spec = run_spec("Pendulum-v1", policy={"hidden": [8]}, environment={"max_steps": 50})
+    jobs = [members(0, 9), EvaluationJob("centre", 0, 3, 7)]
+    one, two = await asyncio.gather(started(spec, 1), started(spec, 2))
+    assert one.speed > 0 and len(one.numeric_class) == 16
+    assert one.numeric_class == two.numeric_class
+    for job in jobs:
+        found = await one.evaluate(job)
+        assert_same(found, await two.evaluate(job))
+        assert_same(found, alone(spec, job))
+        assert (found.lengths == 50).all() and np.ptp(found.returns) > 0
+    await asyncio.gather(one.close(), two.close())
+
+
+async def test_a_child_killed_in_mid_job_fails_the_job_and_is_replaced(pool):
+    before = processes(pool)
+    job = asyncio.create_task(pool.evaluate(cursed()))
+    await until(lambda: any(child.parts for child in pool._children))
+    victim = next(child for child in pool._children if child.parts).process.pid
+    os.kill(victim, signal.SIGKILL)
+    with pytest.raises(WorkerFailure, match="SIGKILL"):
+        await asyncio.wait_for(job, DEADLINE)
+    await assert_usable(pool)
+    await full(pool)
+    assert victim not in processes(pool) and len(set(before) & set(processes(pool))) == 1
+    await asyncio.gather(*(assert_usable(pool) for _ in range(6)))
+
+
+async def test_what_a_lost_child_had_not_begun_is_done_by_another(pool, gate):
+    await full(pool)
+    blocked = [asyncio.create_task(pool.evaluate(cursed())) for _ in range(2)]
+    await until(lambda: sum(bool(child.parts) for child in pool._children) == 2)
+    queued = [asyncio.create_task(assert_usable(pool)) for _ in range(2)]
+    await until(lambda: all(len(child.parts) == 2 for child in pool._children))
+    os.kill(processes(pool)[0], signal.SIGKILL)
+    await until(lambda: any(task.done() for task in blocked))
+    gate.touch()
+    await asyncio.wait_for(asyncio.gather(*queued), DEADLINE)
+    outcomes = await asyncio.gather(*blocked, return_exceptions=True)
+    gate.unlink()
+    assert sorted(isinstance(outcome, WorkerFailure) for outcome in outcomes) == [False, True]
+
+
+async def test_a_cancelled_job_leaves_the_pool_usable(pool, gate):
+    await full(pool)
+    held = [asyncio.create_task(pool.evaluate(cursed())) for _ in range(2)]
+    await until(lambda: all(child.parts for child in pool._children))
+    waiting = asyncio.create_task(pool.evaluate(members(0, 64)))
+    await until(lambda: all(len(child.parts) == 2 for child in pool._children))
+    for task in (waiting, *held):
+        task.cancel()
+    done = await asyncio.gather(waiting, *held, return_exceptions=True)
+    assert all(isinstance(outcome, asyncio.CancelledError) for outcome in done)
+    assert not pool._queue
+    gate.touch()
+    await assert_usable(pool)
+    gate.unlink()
+
+
+async def test_cancelling_stops_the_work_itself(pool, gate):
+    gate.touch()
+    long = asyncio.create_task(pool.evaluate(members(0, 4000, episodes=1000)))
+    await until(lambda: all(child.parts for child in pool._children))
+    long.cancel()
+    begin = time.monotonic()
+    await assert_usable(pool)
+    assert time.monotonic() - begin < 5.0
+    gate.unlink()
+
+
+async def test_a_step_that_does_not_return_is_found_and_the_child_replaced():
+    evaluators = await started(toy(trouble="hang", every=EVERY), 1, patience=2.0)
+    before = processes(evaluators)
+    with pytest.raises(WorkerFailure, match=r"said nothing for 2 s.*ToyWalk-v0 does not return"):
+        await asyncio.wait_for(evaluators.evaluate(cursed()), DEADLINE)
+    await assert_usable(evaluators)
+    assert processes(evaluators) != before and not alive(before[0])
+    await evaluators.close()
+
+
+async def test_failed_episodes_come_back_named_and_what_was_printed_does_not():
+    kwargs = {"trouble": "raise", "every": 4}
+    evaluators = await started(run_spec("ToyChatter-v0", environment={"kwargs": kwargs}), 1)
+    job = members(0, 12)
+    found = await evaluators.evaluate(job)
+    await evaluators.close()
+    assert found.failed and "broken leg" in found.failed[0][1]
+    assert_same(found, alone(run_spec("ToyWalk-v0", environment={"kwargs": kwargs}), job))
+
+
+async def test_versions_are_kept_until_they_are_dropped(pool):
+    spec = toy()
+    other = reference.theta(spec, seed=1)
+    await pool.set_theta(5, other, reference.normalization(spec))
+    job = EvaluationJob("centre", 5, 0, 4)
+    lanes = Lanes(spec, environments.maker(spec.environment, [TOYS]), 2)
+    expected = lanes.evaluate(job, other, reference.normalization(spec))
+    assert_same(await pool.evaluate(job), expected)
+    await assert_usable(pool)
+    pool.drop(5)
+    pool.drop(6)
+    with pytest.raises(WorkerFailure, match="version 5 is not among"):
+        await pool.evaluate(job)
+
+
+async def test_interrupts_do_not_reach_the_children(pool):
+    for pid in processes(pool):
+        assert os.getpgid(pid) != os.getpgrp()
+        os.kill(pid, signal.SIGINT)
+    await assert_usable(pool)
+    assert all(alive(pid) for pid in processes(pool))
+
+
+@pytest.mark.parametrize(
+    ("environment_id", "words"),
+    [("CartPole-v9", "did you mean CartPole-v1"), ("ToyAbsent-v0", "pip install toys")],
+)
+async def test_an_environment_that_is_not_here_is_said_at_the_start(environment_id, words):
+    evaluators = Evaluators()
+    with pytest.raises(EnvironmentUnavailable, match=words):
+        await evaluators.start(run_spec(environment_id), 2, [TOYS])
+    assert not evaluators._children
+    with pytest.raises(WorkerFailure):
+        await evaluators.evaluate(members(0, 1))
+
+
+async def test_closing_ends_the_children_and_the_jobs_at_once():
+    evaluators = await started(toy(trouble="hang", every=EVERY), 2)
+    pids = processes(evaluators)
+    job = asyncio.create_task(evaluators.evaluate(cursed()))
+    await until(lambda: any(child.parts for child in evaluators._children))
+    begin = time.monotonic()
+    await evaluators.close()
+    assert time.monotonic() - begin < 2.0
+    with pytest.raises(WorkerFailure):
+        await job
+    assert not any(alive(pid) for pid in pids)
+
+
+PARENT = """
+import asyncio
+from tests.worker import test_children as t
+
+async def main():
+    evaluators = await t.started(t.toy(trouble="hang", every=t.EVERY), 1)
+    asyncio.create_task(evaluators.evaluate(t.cursed()))
+    await t.until(lambda: bool(evaluators._children[0].parts))
+    print(t.processes(evaluators)[0], flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+async def test_children_die_with_their_parent_even_while_a_step_hangs():
+    parents = [
+        subprocess.Popen(
+            [sys.executable, "-c", PARENT],
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=leads_a_session,
+        )
+        for leads_a_session in (False, True)
+    ]
+    for parent in parents:
+        assert parent.stdout is not None
+        with parent.stdout:
+            child = int(await asyncio.to_thread(parent.stdout.readline))
+        assert alive(child)
+        parent.kill()
+        parent.wait()
+        await until(functools.partial(lambda pid: not alive(pid), child))

@@ -1,0 +1,237 @@
+import contextlib
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol import noise, normalizer
+from protocol.spec import RunSpec
+from tests.worker import reference
+from tests.worker.reference import TOYS, run_spec
+from worker.evaluation import environments, lanes
+from worker.evaluation.jobs import Evaluation, EvaluationJob, join, split
+from worker.evaluation.lanes import Lanes, lane_count
+
+SIGMA = 0.3
+
+
+def lanes_of(spec: RunSpec, count: int, *, fresh: bool = False) -> Lanes:
+    return Lanes(spec, environments.maker(spec.environment, [TOYS]), count, fresh=fresh)
+
+
+def members(first: int, count: int, episodes: int = 1, version: int = 0) -> EvaluationJob:
+    return EvaluationJob("members", version, first, count, episodes, SIGMA)
+
+
+def assert_same(a: Evaluation, b: Evaluation) -> None:
+    np.testing.assert_array_equal(a.returns, b.returns)
+    np.testing.assert_array_equal(a.lengths, b.lengths)
+    assert a.observed == b.observed
+    assert a.failed == b.failed
+
+
+@pytest.mark.parametrize(
+    ("environment_id", "sections"),
+    [
+        ("CartPole-v1", {}),
+        ("CartPole-v1", {"policy": {"kind": "linear"}, "strategy": {"noise": "gaussian"}}),
+        ("CartPole-v1", {"policy": {"hidden": [6, 7], "activation": "relu"}}),
+        ("Pendulum-v1", {"policy": {"hidden": [4], "squash": "tanh"}}),
+        ("FrozenLake-v1", {}),
+        ("ToyWalk-v0", {}),
+        ("ToyMiser-v0", {}),
+        ("ToyLadder-v0", {}),
+        ("ToyRescaled-v0", {}),
+    ],
+)
+def test_returns_are_those_of_episodes_played_one_by_one(environment_id, sections):
+    spec = run_spec(environment_id, **sections)
+    job, theta = members(5, 6, episodes=2), reference.theta(spec)
+    found = lanes_of(spec, 4).evaluate(job, theta)
+    returns, lengths = reference.returns(spec, job, theta)
+    np.testing.assert_array_equal(found.returns, returns)
+    np.testing.assert_array_equal(found.lengths, lengths)
+    assert found.failed == () and found.observed is None
+    assert found.returns.dtype == np.float64 and found.lengths.dtype == np.int64
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    environment_id=st.sampled_from(["CartPole-v1", "ToyWalk-v0", "ToyWorn-v0"]),
+    trouble=st.sampled_from(["none", "raise", "nan-observation"]),
+    counts=st.tuples(st.integers(1, 12), st.integers(1, 12)),
+    parts=st.integers(1, 7),
+    order=st.randoms(use_true_random=False),
+    block=st.sampled_from([1, 4000, 1 << 26]),
+)
+def test_no_cut_of_the_work_changes_a_return(environment_id, trouble, counts, parts, order, block):
+    kwargs = {"trouble": trouble} if environment_id == "ToyWalk-v0" else {}
+    spec = run_spec(environment_id, environment={"kwargs": kwargs}, normalizer={"enabled": True})
+    theta, view = reference.theta(spec), reference.normalization(spec)
+    fresh = environment_id == "ToyWorn-v0"
+    whole = lanes_of(spec, counts[0], fresh=fresh).evaluate(members(3, 7, 2), theta, view)
+    other = lanes_of(spec, counts[1], fresh=fresh)
+    pieces = list(enumerate(split(members(3, 7, 2), parts)))
+    order.shuffle(pieces)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lanes, "BLOCK_BYTES", block)
+        found = {place: other.evaluate(piece, theta, view) for place, piece in pieces}
+    assert_same(join([found[place] for place in range(len(pieces))]), whole)
+
+
+def test_a_worn_instance_is_told_from_a_fresh_one_only_by_fresh_lanes():
+    spec = run_spec("ToyWorn-v0")
+    theta, job = reference.theta(spec), members(0, 4)
+    fresh = lanes_of(spec, 2, fresh=True).evaluate(job, theta)
+    np.testing.assert_array_equal(fresh.returns, reference.returns(spec, job, theta)[0])
+    assert (lanes_of(spec, 2).evaluate(job, theta).returns != fresh.returns).any()
+
+
+def test_normalised_members_and_their_exact_observation_sums():
+    spec = run_spec("CartPole-v1", normalizer={"enabled": True})
+    theta, view = reference.theta(spec), reference.normalization(spec)
+    found = lanes_of(spec, 3).evaluate(members(2, 3), theta, view)
+    rows = noise.members("rademacher", 7, 2, 3, theta, SIGMA).reshape(3, 2, -1)
+    count, linear, square = 0, [0] * 4, [0] * 4
+    for d in range(3):
+        for mirror in range(2):
+            seed = noise.episode_seed(7, (2 + d) * 65536)
+            total, length, frames = reference.play(spec, rows[d, mirror], seed, view)
+            assert found.returns[d, mirror] == total and found.lengths[d, mirror] == length
+            count += length
+            q = np.rint((np.float64(frames) - view.shift) * view.scale).astype(np.int64)
+            linear = [int(a + b) for a, b in zip(linear, q.sum(axis=0), strict=True)]
+            square = [int(a + b) for a, b in zip(square, (q**2).sum(axis=0), strict=True)]
+    assert found.observed == normalizer.ObservationSums(count, tuple(linear), tuple(square))
+
+
+@pytest.mark.parametrize(
+    ("trouble", "words"),
+    [
+        ("raise", "step 3 raised ValueError: broken leg"),
+        ("raise-in-reset", "reset raised RuntimeError: no start"),
+        ("exit", "step 3 raised SystemExit: 1"),
+        ("nan", "rewards add up to nan"),
+        ("infinite", "rewards add up to inf"),
+        ("word", "step 3 raised ValueError"),
+        ("nan-observation", "the observation after step 3 is not finite"),
+        ("shape", "step 3 raised ValueError"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:invalid value encountered")
+def test_a_failed_episode_fails_its_direction_alone(trouble, words):
+    kwargs = {"trouble": trouble, "every": 4}
+    spec = run_spec("ToyWalk-v0", environment={"kwargs": kwargs}, normalizer={"enabled": True})
+    well = run_spec("ToyWalk-v0", normalizer={"enabled": True})
+    theta, view, job = reference.theta(spec), reference.normalization(spec), members(0, 12, 2)
+    found = lanes_of(spec, 5).evaluate(job, theta, view)
+    cursed = [
+        d
+        for d in range(12)
+        if any(noise.episode_seed(7, d * 65536 + episode) % 4 == 0 for episode in range(2))
+    ]
+    assert 0 < len(cursed) < 12
+    assert [direction for direction, _ in found.failed] == cursed
+    assert all(words in reason and "\n" not in reason for _, reason in found.failed)
+    assert np.isnan(found.returns[cursed]).all() and not found.lengths[cursed].any()
+    sound = [d for d in range(12) if d not in cursed]
+    apart = [lanes_of(well, 2).evaluate(members(d, 1, 2), theta, view) for d in sound]
+    np.testing.assert_array_equal(found.returns[sound], np.concatenate([a.returns for a in apart]))
+    assert found.observed == normalizer.merge([a.observed for a in apart if a.observed])
+
+
+def test_a_failed_episode_of_the_centre_is_named_by_its_number():
+    spec = run_spec("ToyWalk-v0", environment={"kwargs": {"trouble": "raise", "every": 2}})
+    job = EvaluationJob("centre", version=3, first=10, count=8)
+    found = lanes_of(spec, 3).evaluate(job, reference.theta(spec))
+    cursed = [
+        episode
+        for episode in range(10, 18)
+        if noise.episode_seed(7, 3 * 65536 + episode, noise.Domain.CENTRE) % 2 == 0
+    ]
+    assert [episode for episode, _ in found.failed] == cursed and 0 < len(cursed) < 8
+    assert np.isnan(found.returns).sum() == len(cursed)
+
+
+def test_the_centre_plays_fresh_episodes_of_its_version_and_observes_nothing():
+    spec = run_spec("CartPole-v1", normalizer={"enabled": True})
+    theta, view = reference.theta(spec), reference.normalization(spec)
+    job = EvaluationJob("centre", version=9, first=4, count=5)
+    found = lanes_of(spec, 2).evaluate(job, theta, view)
+    for place in range(5):
+        seed = noise.episode_seed(7, 9 * 65536 + 4 + place, noise.Domain.CENTRE)
+        total, length, _ = reference.play(spec, theta, seed, view)
+        assert (found.returns[place], found.lengths[place]) == (total, length)
+    assert found.observed is None and found.returns.shape == (5,)
+
+
+def test_episode_seeds_follow_the_spec():
+    job = members(5, 2, episodes=3, version=8)
+
+    def seeds(seeding: str) -> list[list[int]]:
+        return lanes.member_seeds(run_spec("CartPole-v1", environment={"seeding": seeding}), job)
+
+    def named(*indices: int) -> list[int]:
+        return [noise.episode_seed(7, index) for index in indices]
+
+    base = 5 * 65536
+    assert seeds("pair") == [
+        named(base, base + 1, base + 2),
+        named(base + 65536, base + 65537, base + 65538),
+    ]
+    base = 2**63 + 8 * 65536
+    assert seeds("version") == [named(base, base + 1, base + 2)] * 2
+    assert seeds("fixed") == [named(0, 1, 2)] * 2
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_episodes_are_cut_at_the_limit(most):
+    spec = run_spec("ToyLadder-v0", environment={"max_steps": most})
+    found = lanes_of(spec, 3).evaluate(members(0, 4), reference.theta(spec))
+    assert (found.lengths == most).all()
+
+
+def test_a_pulse_that_raises_ends_the_job_and_leaves_the_lanes_usable():
+    spec = run_spec("CartPole-v1")
+    theta, played = reference.theta(spec), lanes_of(spec, 3)
+    expected = played.evaluate(members(0, 5), theta)
+    ticks = iter(range(4))
+
+    def pulse() -> None:
+        if next(ticks, None) is None:
+            raise KeyError("enough")
+
+    with pytest.raises(KeyError):
+        played.evaluate(members(7, 9), theta, None, pulse)
+    assert_same(played.evaluate(members(0, 5), theta), expected)
+
+
+def test_an_instance_that_failed_is_closed_and_replaced():
+    spec = run_spec("ToyWalk-v0", environment={"kwargs": {"trouble": "raise", "every": 1}})
+    made: list[Any] = []
+    closed: list[Any] = []
+    inner = environments.maker(spec.environment, [TOYS])
+
+    class Counting:
+        limit = inner.limit
+
+        def make(self) -> Any:
+            made.append(inner.make())
+            made[-1].close = lambda: (closed.append(1), 1 / 0)
+            return made[-1]
+
+    played = Lanes(spec, Counting(), 2)
+    found = played.evaluate(members(0, 3), reference.theta(spec))
+    assert len(found.failed) == 3 and len(closed) >= 3 and len(made) > 3
+    with contextlib.closing(played):
+        pass
+    assert len(closed) == len(made)
+
+
+def test_lanes_are_few_for_slow_environments_and_large_policies():
+    assert lane_count(226, 10e-6) == 30
+    assert lane_count(226, 60e-6) < lane_count(226, 10e-6)
+    assert lane_count(1_000_000, 10e-6) == lane_count(226, 1.0) == lanes.FEWEST_LANES
+    assert lane_count(5, 1e-9) == lanes.MOST_LANES

@@ -1,0 +1,258 @@
+import hashlib
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numba import njit
+
+from protocol import normalizer
+from protocol.spec import RunSpec
+from tests.worker import reference
+from tests.worker.reference import run_spec
+from worker.policies import activations
+from worker.policies.dense import DensePolicy, View
+
+
+@njit
+def tanh_of(x, out):
+    for i in range(x.size):
+        out[i] = activations.tanh(x[i])
+
+
+def spec_of(hidden: list[int], inputs: int = 3, actions: int = 2, **policy: Any) -> RunSpec:
+    kind = {"kind": "mlp", "hidden": hidden} if hidden else {"kind": "linear"}
+    return run_spec(
+        environment={
+            "observation": reference.box(inputs),
+            "action": {"kind": "discrete", "n": actions},
+        },
+        policy={**kind, **policy},
+    )
+
+
+def plain_view(spec: RunSpec) -> View:
+    none, nothing = np.empty(0, np.float32), np.empty(0)
+    sums = np.zeros((0, spec.environment.observation.size, 4), np.uint64)
+    return View(none, none, np.float32(10), nothing, nothing, sums)
+
+
+def policy_with(spec: RunSpec, observations: Any, rows: Any) -> tuple[DensePolicy, Any]:
+    """A policy that has seen `observations`, one lane each, and its arranged parameters."""
+    policy = DensePolicy(spec.policy, spec.environment, len(observations))
+    for target, observation in zip(policy.targets, observations, strict=True):
+        target[...] = observation
+    policy.rows[:] = np.arange(len(rows))
+    arranged = np.empty_like(rows)
+    policy.arrange(rows, arranged)
+    return policy, arranged
+
+
+def outputs_of(spec: RunSpec, observations: Any, rows: Any) -> Any:
+    policy, arranged = policy_with(spec, observations, rows)
+    assert policy.act(np.arange(len(rows)), arranged, plain_view(spec)) is not None
+    return policy._outputs
+
+
+def test_tanh_is_accurate_odd_and_bounded():
+    rng = np.random.default_rng(0)
+    x = np.concatenate(
+        [
+            np.exp(rng.uniform(np.log(1e-30), np.log(12.0), 200_000)),
+            [0.0, 8.999, 9.0, 9.001, 50.0, np.inf, 1e38],
+        ]
+    ).astype(np.float32)
+    out, mirrored = np.empty_like(x), np.empty_like(x)
+    tanh_of(x, out)
+    tanh_of(-x, mirrored)
+    true = np.tanh(x.astype(np.float64))
+    error = np.abs(out - true) / np.spacing(true.astype(np.float32))
+    assert error.max() <= 7.0
+    np.testing.assert_array_equal(mirrored, -out)
+    assert np.abs(out).max() == 1.0
+    np.testing.assert_array_equal(out, reference.tanh(x))
+
+
+def test_activations_pass_nan_on():
+    out = np.empty(1, np.float32)
+    tanh_of(np.array([np.nan], np.float32), out)
+    assert np.isnan(out[0])
+    assert np.isnan(activations.relu.py_func(np.float32("nan")))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    inputs=st.integers(1, 40),
+    hidden=st.lists(st.integers(1, 40), max_size=3),
+    actions=st.integers(1, 20),
+    activation=st.sampled_from(["tanh", "relu"]),
+    seed=st.integers(0, 2**32 - 1),
+    sparse=st.booleans(),
+)
+def test_forward_is_the_plain_sum_in_order(inputs, hidden, actions, activation, seed, sparse):
+    spec = spec_of(hidden, inputs, actions, activation=activation)
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(0, 1, (5, spec.size)).astype(np.float32)
+    observations = rng.normal(0, 3, (5, inputs)).astype(np.float32)
+    if sparse:
+        observations[rng.random(observations.shape) < 0.7] = 0.0
+    found = outputs_of(spec, observations, rows)
+    for lane in range(5):
+        expected = reference.outputs(spec, rows[lane], observations[lane])
+        np.testing.assert_array_equal(found[lane], expected)
+
+
+@pytest.mark.parametrize("activation", ["tanh", "relu"])
+@pytest.mark.parametrize("hidden", [[], [32], [64, 64]])
+def test_forward_agrees_with_torch(hidden, activation):
+    torch = pytest.importorskip("torch")
+    spec = spec_of(hidden, 17, 6, activation=activation)
+    row = reference.theta(spec, 3)
+    modules, begin = [], 0
+    for layer, (inputs, many) in enumerate(spec.layers):
+        if layer:
+            modules.append(torch.nn.Tanh() if activation == "tanh" else torch.nn.ReLU())
+        linear = torch.nn.Linear(inputs, many)
+        with torch.no_grad():
+            linear.weight.copy_(
+                torch.from_numpy(row[begin:][: inputs * many].reshape(many, inputs))
+            )
+            begin += inputs * many
+            linear.bias.copy_(torch.from_numpy(row[begin:][:many]))
+            begin += many
+        modules.append(linear)
+    observations = np.random.default_rng(4).normal(size=(50, 17)).astype(np.float32)
+    found = outputs_of(spec, observations, np.tile(row, (50, 1)))
+    with torch.no_grad():
+        expected = torch.nn.Sequential(*modules)(torch.from_numpy(observations)).numpy()
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+
+
+@settings(max_examples=30, deadline=None)
+@given(lanes=st.lists(st.integers(0, 7), min_size=1, max_size=8, unique=True))
+def test_a_lane_acts_the_same_in_any_company(lanes):
+    spec = spec_of([9], 3, 5)
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(8, spec.size)).astype(np.float32)
+    policy, arranged = policy_with(spec, rng.normal(size=(8, 3)), rows)
+    policy.act(np.arange(8), arranged, plain_view(spec))
+    alone = policy._outputs.copy()
+    policy.act(np.array(lanes), arranged, plain_view(spec))
+    np.testing.assert_array_equal(policy._outputs[: len(lanes)], alone[lanes])
+
+
+def test_lanes_may_share_a_row():
+    spec = spec_of([4], 3, 4)
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(3, spec.size)).astype(np.float32)
+    policy, arranged = policy_with(spec, rng.normal(size=(3, 3)), rows)
+    policy.rows[:] = 2
+    policy.act(np.arange(3), arranged, plain_view(spec))
+    for lane in range(3):
+        expected = reference.outputs(spec, rows[2], policy.observations[lane])
+        np.testing.assert_array_equal(policy._outputs[lane], expected)
+
+
+def test_the_first_maximum_is_chosen_from_the_start_of_the_space():
+    spec = run_spec("ToyLadder-v0", policy={"kind": "linear"})
+    policy, arranged = policy_with(spec, [5, 8], np.zeros((2, spec.size), np.float32))
+    chosen = policy.act(np.arange(2), arranged, plain_view(spec))
+    assert chosen == [3, 3]  # all outputs equal
+    assert all(isinstance(action, np.int64) for action in chosen)
+    np.testing.assert_array_equal(policy.observations, [[1, 0, 0, 0], [0, 0, 0, 1]])
+
+
+@pytest.mark.parametrize("squash", ["clip", "tanh"])
+def test_continuous_actions_lie_in_their_bounds(squash):
+    spec = run_spec("ToyMiser-v0", policy={"hidden": [4], "squash": squash})
+    rng = np.random.default_rng(2)
+    rows = rng.normal(0, 4, (6, spec.size)).astype(np.float32)
+    observations = rng.normal(0, 2, (6, 2, 3)).astype(np.float32)
+    policy, arranged = policy_with(spec, observations, rows)
+    actions = policy.act(np.arange(6), arranged, plain_view(spec))
+    for lane, action in enumerate(actions):
+        assert action.shape == (2, 1) and action.dtype == np.float32
+        assert (action >= [[-1.0], [0.0]]).all() and (action <= [[1.0], [3.0]]).all()
+        expected = reference.act(spec, rows[lane], observations[lane].ravel())
+        np.testing.assert_array_equal(action, expected)
+    kept = actions[0].copy()
+    policy.observations[:] = 0
+    policy.act(np.arange(6), arranged, plain_view(spec))
+    np.testing.assert_array_equal(actions[0], kept)
+
+
+def test_normalised_observations_are_clipped_and_frames_are_counted_exactly():
+    spec = run_spec("CartPole-v1", normalizer={"enabled": True, "clip": 1.5})
+    measure = reference.normalization(spec)
+    rng = np.random.default_rng(6)
+    rows = rng.normal(size=(4, spec.size)).astype(np.float32)
+    observations = rng.normal(0, 3, (4, 4)).astype(np.float32)
+    policy, arranged = policy_with(spec, observations, rows)
+    policy.slots[:] = [1, 0, 1, -1]
+    sums = np.zeros((2, 4, 4), np.uint64)
+    clip = np.float32(1.5)
+    view = View(measure.mean, measure.inverse_deviation, clip, measure.shift, measure.scale, sums)
+    policy.act(np.arange(4), arranged, view)
+    for lane in range(4):
+        seen = reference.see(spec, observations[lane], measure)
+        assert np.abs(seen).max() <= 1.5
+        np.testing.assert_array_equal(
+            policy._outputs[lane], reference.outputs(spec, rows[lane], seen)
+        )
+    quantised = np.rint((observations.astype(np.float64) - measure.shift) * measure.scale)
+    for slot, lanes in enumerate([[1], [0, 2]]):
+        found = normalizer.from_words(len(lanes), sums[slot])
+        assert found.linear == tuple(int(q) for q in quantised[lanes].sum(axis=0))
+        assert found.square == tuple(int(q) for q in (quantised[lanes] ** 2).sum(axis=0))
+
+
+def test_an_unsound_observation_stops_everything_before_a_frame_counts():
+    spec = run_spec("CartPole-v1")
+    measure = reference.normalization(spec)
+    policy, arranged = policy_with(spec, np.ones((3, 4)), np.ones((3, spec.size), np.float32))
+    policy.slots[:] = 0
+    sums = np.zeros((1, 4, 4), np.uint64)
+    view = View(
+        measure.mean, measure.inverse_deviation, np.float32(5), measure.shift, measure.scale, sums
+    )
+    policy.observations[1, 2] = np.inf
+    assert policy.act(np.arange(3), arranged, view) is None
+    assert not sums.any()
+    assert [policy.sound(lane) for lane in range(3)] == [True, False, True]
+    assert policy.act(np.array([0, 2]), arranged, view) is not None
+    assert sums.any()
+
+
+@pytest.mark.parametrize("rung", [4, 9, -1])
+def test_a_value_outside_a_discrete_space_is_unsound(rung):
+    spec = run_spec("ToyLadder-v0", policy={"kind": "linear"})
+    policy, arranged = policy_with(spec, [rung], np.zeros((1, spec.size), np.float32))
+    assert policy.act(np.arange(1), arranged, plain_view(spec)) is None
+    assert not policy.sound(0)
+
+
+def digest() -> str:
+    """What the forward pass gives for some policies, as one hash."""
+    found = hashlib.blake2b(digest_size=16)
+    for hidden, activation in (([], "tanh"), ([32], "tanh"), ([33, 17], "relu"), ([64], "tanh")):
+        spec = spec_of(hidden, 19, 9, activation=activation)
+        rng = np.random.default_rng(9)
+        rows = rng.normal(size=(40, spec.size)).astype(np.float32)
+        observations = rng.normal(size=(40, 19)).astype(np.float32)
+        found.update(outputs_of(spec, observations, rows).tobytes())
+    return found.hexdigest()
+
+
+def test_the_same_bits_without_the_vector_unit():
+    done = subprocess.run(
+        [sys.executable, "-c", f"from {__name__} import digest; print(digest())"],
+        env={**os.environ, "NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == digest()

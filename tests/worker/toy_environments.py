@@ -1,0 +1,172 @@
+"""Small environments, registered with Gymnasium, that do what real ones do wrong."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium.envs.registration import register
+from gymnasium.spaces import Box, Discrete, MultiBinary
+
+
+class Walk(gymnasium.Env[Any, Any]):
+    """Random observations; rewards depend on all observations and actions so far.
+
+    Args:
+        trouble: what goes wrong in step 3 of every episode whose seed is a multiple of `every`.
+        gate: a file that `hang` waits for, or "" to hang for ever.
+    """
+
+    def __init__(
+        self, trouble: str = "none", every: int = 3, gate: str = "", lasts: int = 9
+    ) -> None:
+        self.observation_space = Box(-10.0, 10.0, (2,), np.float64)
+        self.action_space = Discrete(3)
+        self.trouble, self.every, self.gate, self.lasts = trouble, every, gate, lasts
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        assert seed is not None
+        self.cursed = self.trouble != "none" and seed % self.every == 0
+        if self.cursed and self.trouble == "raise-in-reset":
+            raise RuntimeError("no start")
+        self.time, self.memory = 0, 0.0
+        self.length = int(self.np_random.integers(1, self.lasts + 1)) + (4 if self.cursed else 0)
+        return self.np_random.normal(size=2), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
+        self.time += 1
+        observation = self.np_random.normal(size=2)
+        self.memory = np.sin(3.0 * self.memory + float(action) + observation[0])
+        reward: Any = np.float32(self.memory)
+        if self.cursed and self.time == 3:
+            if self.trouble == "raise":
+                raise ValueError("broken\nleg")
+            if self.trouble == "exit":
+                sys.exit(1)
+            if self.trouble == "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if self.trouble == "hang":
+                while not (self.gate and os.path.exists(self.gate)):  # noqa: PTH110
+                    time.sleep(0.01)
+            reward = {"nan": float("nan"), "infinite": float("inf"), "word": "much"}.get(
+                self.trouble, reward
+            )
+            if self.trouble == "nan-observation":
+                observation[1] = float("nan")
+            if self.trouble == "shape":
+                observation = np.zeros(3)
+        return observation, reward, self.time >= self.length, False, {}
+
+
+class Worn(Walk):
+    """An instance that each reset wears a little more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wear = 0.0
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        observation, info = super().reset(seed=seed)
+        self.memory = self.wear
+        self.wear += 0.25
+        return observation, info
+
+
+class Dice(Walk):
+    """Never the same episode twice."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        return np.frombuffer(os.urandom(2), np.int8) / 100.0, {}
+
+
+class Miser(gymnasium.Env[Any, Any]):
+    """Keeps every action that it was given; its reward is the distance from the one before."""
+
+    def __init__(self) -> None:
+        self.observation_space = Box(0, 255, (2, 3), np.uint8)
+        self.action_space = Box(
+            np.array([[-1.0], [0.0]], np.float32), np.array([[1.0], [3.0]], np.float32)
+        )
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        self.hoard = [np.zeros((2, 1), np.float32)]
+        return self.np_random.integers(0, 256, (2, 3), np.uint8), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
+        assert self.action_space.contains(action)
+        self.hoard.append(action)
+        reward = np.abs(self.hoard[-1] - self.hoard[-2]).sum()
+        observation = self.np_random.integers(0, 256, (2, 3), np.uint8)
+        return observation, reward, False, len(self.hoard) > 6, {}
+
+
+class Ladder(gymnasium.Env[Any, Any]):
+    """Discrete rungs 5 .. 8 and moves 3 .. 4; the reward is the rung."""
+
+    def __init__(self) -> None:
+        self.observation_space = Discrete(4, start=5)
+        self.action_space = Discrete(2, start=3)
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        self.rung = 5 + int(self.np_random.integers(4))
+        return self.rung, {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
+        assert self.action_space.contains(action)
+        self.rung = min(8, max(5, self.rung + (1 if action == 4 else -1)))
+        return self.rung, self.rung, False, False, {}
+
+
+class Chatter(Walk):
+    """Prints all the time, also past Python's own streams."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
+        print("step", self.time)
+        os.write(1, b"\x05\x00\x00\x00noise")
+        return super().step(action)
+
+
+class Absent(Walk):
+    """Needs a package that is not there."""
+
+    def __init__(self) -> None:
+        raise gymnasium.error.DependencyNotInstalled(
+            "Toys are not installed, run `pip install toys`"
+        )
+
+
+class Odd(Walk):
+    """An action space that no policy takes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = MultiBinary(3)
+
+
+class Unbounded(Walk):
+    """Actions without bounds."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = Box(-np.inf, np.inf, (1,))
+
+
+for kind in (Walk, Worn, Dice, Miser, Ladder, Chatter, Absent, Odd, Unbounded):
+    register(f"Toy{kind.__name__}-v0", kind, max_episode_steps=30)
+register(
+    "ToyRescaled-v0",
+    Miser,
+    max_episode_steps=4,
+    additional_wrappers=(
+        gymnasium.wrappers.RescaleAction.wrapper_spec(min_action=-1.0, max_action=1.0),
+    ),
+)
