@@ -1,0 +1,659 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol.errors import ShoalError
+from protocol.messages import CatchUp, Chunk, ChunkRequest, Cohort, Manifest, Update
+from protocol.snapshot import chunk_digests, manifest_digest
+from protocol.spec import RunSpec
+from tests.worker.reference import run_spec
+from tests.worker.scripted import Host
+from worker import replica as module
+from worker.following import Follower
+from worker.replica import (
+    Apply,
+    Ask,
+    Begin,
+    Command,
+    Dropped,
+    Forget,
+    GiveUp,
+    Replica,
+    Restore,
+    Tell,
+)
+
+LENGTH = 12
+SIZE = 300
+SLOW = settings(max_examples=50, deadline=None)
+
+
+def small(**sections: object) -> RunSpec:
+    return run_spec(
+        "CartPole-v1",
+        policy={"kind": "linear"},
+        strategy={"population": 16},
+        normalizer={"enabled": True},
+        **sections,
+    )
+
+
+def wide() -> RunSpec:
+    """A run whose snapshots have several windows of chunks."""
+    return run_spec("CartPole-v1", policy={"hidden": [30_000]}, strategy={"population": 2})
+
+
+HOST = Host(small())
+HOST.grow(LENGTH)
+FORK = Host(small())
+FORK.grow(5)
+FORK.number = 2
+FORK._random.integers(0, 10, 3)  # another way from here on
+FORK.grow(4)
+WIDE = Host(wide())
+WIDE.grow(3)
+FOLLOWERS = {host: Follower(host.spec) for host in (HOST, FORK, WIDE)}
+
+
+@dataclass
+class World:
+    """A replica, its slow work done at once or kept back, and the time."""
+
+    host: Host
+    now: float = 1000.0
+    lazy: bool = False
+    asked: list[tuple[float, CatchUp | ChunkRequest]] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+    forgotten: list[int] = field(default_factory=list)
+    jobs: list[Begin | Apply | Restore] = field(default_factory=list)
+    dropped: int = 0
+    gave_up: str = ""
+
+    def __post_init__(self) -> None:
+        self.replica = Replica(self.host.spec.versions_kept, Random(3))
+        self.obey(self.replica.tick(self.now))
+
+    def obey(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case Ask():
+                    self.asked.append((self.now, command.message))
+                case Tell():
+                    self.told.append(command.text)
+                case Forget():
+                    self.forgotten.append(command.version)
+                case Dropped():
+                    self.dropped += 1
+                case GiveUp():
+                    self.gave_up = command.reason
+                case _ if self.lazy:
+                    self.jobs.append(command)
+                case _:
+                    self.work(command)
+
+    def work(self, job: Begin | Apply | Restore) -> None:
+        follower, replica = FOLLOWERS[self.host], self.replica
+        try:
+            if isinstance(job, Begin):
+                step = follower.begin()
+                self.obey(replica.begun(job.ticket, step, follower.snapshot_bytes, self.now))
+                return
+            if isinstance(job, Apply):
+                step = follower.apply(job.before, job.update)
+            else:
+                step = follower.restore(job.data, job.version)
+        except Exception as error:
+            self.obey(replica.failed(job.ticket, error, self.now))
+        else:
+            self.obey(replica.advanced(job.ticket, step, self.now))
+
+    def update(self, version: int, host: Host | None = None) -> None:
+        update = (host or self.host).updates[version]
+        if self.replica.wants(version):
+            self.obey(self.replica.update(update, SIZE, self.now))
+
+    def known(self, version: int, host: Host | None = None) -> None:
+        self.obey(self.replica.known(version, (host or self.host).digest(version), self.now))
+
+    def welcomed(self) -> None:
+        host = self.host
+        self.obey(self.replica.welcomed(host.version, host.digest(), self.now))
+
+    def pass_time(self, seconds: float, answer: Callable[[], None] = lambda: None) -> None:
+        """Tick every tenth of a second; whatever is asked may be answered."""
+        for _ in range(round(seconds * 10)):
+            self.now += 0.1
+            self.obey(self.replica.tick(self.now))
+            answer()
+
+    @property
+    def digest(self) -> bytes:
+        return self.replica.points[self.replica.version].digest
+
+    @property
+    def arrived(self) -> bool:
+        return self.replica.version == self.host.version and self.digest == self.host.digest()
+
+
+def answering(world: World, loses: Callable[[], bool] = lambda: False) -> Callable[[], None]:
+    """A coordinator that sends the missed updates, some of which get lost."""
+    done = [0]
+
+    def answer() -> None:
+        for _, request in world.asked[done[0] :]:
+            assert isinstance(request, CatchUp)
+            for version in range(request.version, world.host.version):
+                if not loses():
+                    world.update(version)
+        done[0] = len(world.asked)
+
+    return answer
+
+
+# Updates.
+
+
+def test_it_begins_at_the_version_that_the_spec_defines():
+    world = World(HOST)
+    assert world.replica.version == 0
+    assert world.digest == HOST.digest(0)
+    assert not world.replica.behind
+
+
+@SLOW
+@given(
+    deliveries=st.lists(st.integers(0, LENGTH - 1), max_size=40),
+    seed=st.integers(0, 2**32),
+    losses=st.floats(0.0, 0.5),
+    lazy=st.booleans(),
+)
+def test_drops_duplicates_and_reorders_end_at_the_right_hash(deliveries, seed, losses, lazy):
+    """Whatever came in whatever order: once answers arrive at all, we are where the host is."""
+    world, fate = World(HOST), Random(seed)
+    world.lazy = lazy
+
+    def work_off() -> None:
+        while world.jobs and fate.random() < 0.7:
+            world.work(world.jobs.pop(0))
+
+    for version in deliveries:
+        world.update(version)
+        work_off()
+    contiguous = 0
+    while contiguous in deliveries:
+        contiguous += 1
+    if not lazy:
+        assert world.replica.version == contiguous
+    world.welcomed()
+    respond = answering(world, lambda: fate.random() < losses)
+
+    def answer() -> None:
+        work_off()
+        respond()
+
+    for _ in range(60):
+        world.pass_time(5.0, answer)
+        if world.arrived:
+            break
+    assert world.arrived
+    assert not world.dropped
+    assert not world.gave_up
+    asked_when_there = len(world.asked)
+    world.pass_time(60.0, answer)
+    assert len(world.asked) == asked_when_there
+
+
+@SLOW
+@given(st.lists(st.integers(0, LENGTH - 1), max_size=30), st.booleans())
+def test_a_gap_that_nobody_fills_is_asked_for_at_a_bounded_rate(deliveries, welcome):
+    world = World(HOST)
+    if welcome:
+        world.welcomed()
+    for version in deliveries:
+        world.update(version)
+    world.pass_time(120.0)
+    if not welcome:
+        assert world.asked == []  # nobody would hear it
+        return
+    assert not world.arrived or set(deliveries) == set(range(LENGTH))
+    if not world.arrived:
+        assert 8 <= len(world.asked) <= 30
+        assert {request.version for _, request in world.asked[-3:]} == {world.replica.version}
+
+
+def test_a_newcomer_asks_at_once_and_says_that_it_has_nothing():
+    world = World(HOST)
+    world.welcomed()
+    assert world.asked == [(1000.0, CatchUp(0, True))]
+    answering(world)()
+    assert world.arrived
+
+
+def test_a_task_may_overtake_its_update_without_a_question():
+    world = World(HOST)
+    world.obey(world.replica.welcomed(0, HOST.digest(0), world.now))
+    world.known(1)
+    assert world.replica.behind
+    assert world.replica.standing(1, HOST.digest(1)) == "ahead"
+    world.pass_time(0.1)
+    world.update(0)
+    assert world.replica.standing(1, HOST.digest(1)) == "ready"
+    world.pass_time(5.0)
+    assert world.asked == []
+
+
+def test_a_version_that_does_not_come_is_asked_for_after_some_grace():
+    world = World(HOST)
+    world.obey(world.replica.welcomed(0, HOST.digest(0), world.now))
+    world.update(0)
+    world.known(3)
+    world.pass_time(1.0)
+    assert [request for _, request in world.asked] == [CatchUp(1, False)]
+    assert 1000.2 <= world.asked[0][0] <= 1000.5
+
+
+def test_answers_that_keep_coming_are_not_asked_for_again():
+    world = World(HOST)
+    world.welcomed()
+    for version in range(LENGTH):
+        world.pass_time(1.2)
+        world.update(version)
+    assert len(world.asked) == 1
+
+
+def test_hints_without_proof_are_followed_but_not_for_ever():
+    world = World(HOST)
+    world.obey(world.replica.welcomed(0, HOST.digest(0), world.now))
+
+    def forge() -> None:
+        world.obey(world.replica.hinted(2**40, world.now))
+
+    world.pass_time(200.0, forge)
+    assert 3 <= len(world.asked) <= 15
+    assert not world.replica.behind  # tasks go on meanwhile
+    world.update(0)
+    assert world.replica.version == 1
+
+
+def test_a_beat_finds_the_last_update_missing():
+    world = World(HOST)
+    world.obey(world.replica.welcomed(0, HOST.digest(0), world.now))
+    world.obey(world.replica.hinted(1, world.now))
+    world.pass_time(0.6)
+    assert [request for _, request in world.asked] == [CatchUp(0, True)]
+
+
+def test_updates_that_wait_are_bounded_in_number_and_bytes(monkeypatch):
+    monkeypatch.setattr(module, "MOST_WAITING", 4)
+    world = World(HOST)
+    for version in range(LENGTH - 1, 0, -1):
+        world.update(version)
+    assert sorted(world.replica._waiting) == [1, 2, 3, 4]
+    monkeypatch.setattr(module, "MOST_WAITING_BYTES", 2 * SIZE)
+    world.update(5)
+    assert sorted(world.replica._waiting) == [1, 2]
+    assert world.replica._waiting_bytes == 2 * SIZE
+    world.update(0)  # the newest makes room for it
+    assert world.replica.version == 2
+    assert world.replica._waiting_bytes == 0
+
+
+# What is kept.
+
+
+def test_recent_versions_are_kept_and_older_ones_forgotten():
+    world = World(HOST)
+    kept = HOST.spec.versions_kept
+    for version in range(LENGTH):
+        world.update(version)
+    assert sorted(world.replica.points) == list(range(LENGTH - kept + 1, LENGTH + 1))
+    assert world.forgotten == list(range(LENGTH - kept + 1))
+    oldest = LENGTH - kept + 1
+    assert world.replica.standing(oldest, HOST.digest(oldest)) == "ready"
+    assert world.replica.standing(oldest - 1, HOST.digest(oldest - 1)) == "gone"
+    assert world.replica.standing(LENGTH, bytes(16)) == "differs"
+
+
+def test_a_pinned_version_stays_until_the_last_pin_is_out():
+    world = World(HOST)
+    world.replica.pin(0)
+    world.replica.pin(0)
+    for version in range(LENGTH):
+        world.update(version)
+    assert 0 in world.replica.points
+    world.obey(world.replica.unpin(0, world.now))
+    assert 0 in world.replica.points
+    world.obey(world.replica.unpin(0, world.now))
+    assert 0 not in world.replica.points
+    assert world.forgotten[-1] == 0
+
+
+def test_every_version_is_evaluated_with_its_own_sigma_and_normalisation():
+    world = World(HOST)
+    for version in range(LENGTH):
+        world.update(version)
+    for version, point in world.replica.points.items():
+        expected = HOST.states[version]
+        assert point.sigma == expected.sigma
+        assert (point.theta == expected.theta).all()
+        assert point.normalization is not None
+        assert expected.normalizer is not None
+        assert (point.normalization.shift == expected.normalizer.measure()[0]).all()
+        assert (point.normalization.mean == expected.normalizer.policy_input()[0]).all()
+
+
+# Other parameters than the run's.
+
+
+def lying(version: int) -> Update:
+    return msgspec.structs.replace(HOST.updates[version], digest_after=b"x" * 16)
+
+
+def test_a_wrong_hash_is_said_and_the_state_fetched_afresh():
+    world = World(HOST)
+    world.welcomed()
+    for version in range(4):
+        world.update(version)
+    world.obey(world.replica.update(lying(4), SIZE, world.now))
+    assert world.dropped == 1
+    wrong, right = (b"x" * 16).hex(), HOST.digest(5).hex()
+    assert wrong in world.told[0]
+    assert right in world.told[0]
+    assert [request for _, request in world.asked][-1] == CatchUp(0, True)
+    assert sorted(world.forgotten) == [0, 1, 2, 3, 4]
+    answering(world)()
+    assert world.arrived
+    assert not world.gave_up
+
+
+def test_three_in_a_row_are_enough():
+    world = World(HOST)
+    world.welcomed()
+    for time in range(3):
+        assert not world.gave_up, time
+        for version in range(4):
+            world.update(version)
+        world.obey(world.replica.update(lying(4), SIZE, world.now))
+    assert world.dropped == 2
+    assert "3 times in a row" in world.gave_up
+    assert world.replica.tick(world.now + 1000.0) == []
+
+
+def test_mismatches_far_apart_do_not_add_up():
+    world = World(HOST)
+    world.welcomed()
+    for at in (2, 4, 6):
+        for version in range(at):
+            world.update(version)
+        world.obey(world.replica.update(lying(at), SIZE, world.now))
+        for version in range(at + 1):
+            world.update(version)
+        assert world.replica.version == at + 1
+    assert world.dropped == 3
+    assert not world.gave_up
+
+
+def test_another_version_0_than_ours_ends_it():
+    world = World(HOST)
+    world.obey(world.replica.welcomed(0, b"y" * 16, world.now))
+    assert (b"y" * 16).hex() in world.gave_up
+
+
+def test_a_proved_digest_is_held_against_ours_now_and_later():
+    world = World(HOST)
+    world.welcomed()
+    world.update(0)
+    world.obey(world.replica.known(1, b"z" * 16, world.now))
+    assert world.dropped == 1
+    world.obey(world.replica.known(3, b"z" * 16, world.now))
+    for version in range(3):
+        world.update(version)
+    assert world.dropped == 2
+
+
+def test_a_run_that_went_another_way_is_followed_there():
+    """The host went back and made other versions, in a later epoch."""
+    world = World(FORK)
+    for version in range(8):
+        world.update(version, HOST)
+    assert world.replica.version == 8
+    world.update(5)
+    assert world.dropped == 1
+    world.welcomed()
+    answering(world)()
+    assert world.arrived
+    for version in range(LENGTH):
+        world.update(version, HOST)  # the old way, once more: of no interest
+    assert world.arrived
+    assert world.dropped == 1
+
+
+def test_work_on_a_dropped_state_is_void():
+    world = World(HOST)
+    world.welcomed()
+    world.update(0)
+    world.lazy = True
+    world.update(1)
+    (job,) = world.jobs
+    world.obey(world.replica.known(1, b"z" * 16, world.now))
+    world.work(job)
+    assert world.replica.version == 0
+    (begin,) = world.jobs[1:]
+    assert isinstance(begin, Begin)
+
+
+def test_a_process_that_can_not_compute_says_so_and_ends():
+    world = World(HOST)
+    world.lazy = True
+    world.update(0)
+    (job,) = world.jobs
+    world.obey(world.replica.failed(job.ticket, ShoalError("5e-324 became 0"), world.now))
+    assert world.gave_up == "5e-324 became 0"
+
+
+# Snapshots.
+
+
+def serve(world: World, loses: Callable[[], bool] = lambda: False) -> Callable[[], None]:
+    """A coordinator that offers a snapshot and sends the chunks that are asked for."""
+    manifest, chunks = world.host.snapshot()
+    done = [0]
+
+    def answer() -> None:
+        for _, request in list(world.asked[done[0] :]):
+            if isinstance(request, CatchUp):
+                if not loses():
+                    world.obey(world.replica.manifest(manifest, world.now))
+                continue
+            assert request.count <= 8
+            for index in range(request.first, min(request.first + request.count, len(chunks))):
+                data = chunks[index]
+                if loses():
+                    data = b"\x00" + data[1:]
+                if not loses():
+                    chunk = Chunk(request.version, index, data)
+                    world.obey(world.replica.chunk(chunk, world.now))
+        done[0] = len(world.asked)
+
+    return answer
+
+
+def test_a_snapshot_comes_in_windows_and_later_updates_follow_it():
+    manifest, chunks = WIDE.snapshot(2)
+    assert len(chunks) > 8
+    world = World(WIDE)
+    world.obey(world.replica.welcomed(2, WIDE.digest(2), world.now))
+    world.obey(world.replica.manifest(manifest, world.now))
+    assert world.asked[-1][1] == ChunkRequest(2, 0, 8)
+    world.update(2)  # made while the snapshot is on its way
+    for index, data in enumerate(chunks):
+        assert world.replica.version == 0
+        world.obey(world.replica.chunk(Chunk(2, index, data), world.now))
+    assert world.arrived
+    assert [request for _, request in world.asked] == [
+        CatchUp(0, True),
+        ChunkRequest(2, 0, 8),
+        ChunkRequest(2, 8, len(chunks) - 8),
+    ]
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.integers(0, 2**32), st.floats(0.0, 0.4))
+def test_lost_and_forged_chunks_only_delay_a_snapshot(seed, losses):
+    world, fate = World(WIDE), Random(seed)
+    world.welcomed()
+    answer = serve(world, lambda: fate.random() < losses)
+    for _ in range(100):
+        world.pass_time(5.0, answer)
+        if world.arrived:
+            break
+    assert world.arrived
+    assert not world.dropped
+
+
+def test_a_snapshot_that_nobody_serves_is_given_up_and_asked_for_anew():
+    world = World(WIDE)
+    world.welcomed()
+    world.obey(world.replica.manifest(WIDE.snapshot()[0], world.now))
+    world.pass_time(40.0)
+    requests = [request for _, request in world.asked]
+    assert requests.count(CatchUp(0, True)) >= 2
+    assert 5 <= sum(isinstance(request, ChunkRequest) for request in requests) <= 8
+    assert "nobody sends the snapshot any more" in world.told[0]
+    world.pass_time(1.0, serve(world))
+    world.pass_time(20.0, serve(world))
+
+
+def test_a_newer_offer_replaces_the_one_that_is_no_longer_served():
+    world = World(WIDE)
+    world.welcomed()
+    world.obey(world.replica.manifest(WIDE.snapshot(2)[0], world.now))
+    world.obey(world.replica.manifest(WIDE.snapshot(3)[0], world.now))
+    assert world.asked[-1][1] == ChunkRequest(3, 0, 8)
+    world.obey(world.replica.manifest(WIDE.snapshot(2)[0], world.now))
+    for index, data in enumerate(WIDE.snapshot(3)[1]):
+        world.obey(world.replica.chunk(Chunk(3, index, data), world.now))
+    assert world.arrived
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"total": 10**9},
+        {"chunks": b"c" * 16},
+        {"digest": b"d" * 16},
+    ],
+)
+def test_an_impossible_offer_is_ignored(change):
+    world = World(WIDE)
+    world.welcomed()
+    manifest = msgspec.structs.replace(WIDE.snapshot()[0], **change)
+    world.obey(world.replica.manifest(manifest, world.now))
+    assert "of no use" in world.told[0]
+    assert world.replica.snapshot_share is None
+
+
+def test_an_offer_that_we_did_not_ask_for_is_ignored():
+    world = World(WIDE)
+    world.obey(world.replica.manifest(WIDE.snapshot()[0], world.now))
+    assert world.replica.snapshot_share is None
+
+
+def test_a_snapshot_with_an_impossible_state_counts_as_a_mismatch():
+    world = World(WIDE)
+    world.welcomed()
+    data = [b"\xff" * len(chunk) for chunk in WIDE.snapshot()[1]]
+    digests = b"".join(map(chunk_digests, data))
+    total = sum(map(len, data))
+    manifest = Manifest(3, manifest_digest(total, digests), total, digests)
+    world.obey(world.replica.manifest(manifest, world.now))
+    for index, chunk in enumerate(data):
+        world.obey(world.replica.chunk(Chunk(3, index, chunk), world.now))
+    assert world.dropped == 1
+    assert not world.gave_up
+
+
+# Nothing that is signed by a hostile host, or comes from strangers, raises.
+
+digests = st.binary(min_size=16, max_size=16) | st.integers(0, LENGTH).map(HOST.digest)
+versions = st.integers(0, LENGTH + 2) | st.integers(0, 2**40)
+cohorts = st.builds(
+    Cohort,
+    first=st.integers(0, 2**47 - 1),
+    version=versions,
+    multiplier=st.integers(1, 60),
+    weights=st.binary(max_size=40) | st.just(HOST.updates[0].cohorts[0].weights),
+)
+updates = st.builds(
+    Update,
+    epoch=st.integers(0, 3),
+    version=versions,
+    cohorts=st.lists(cohorts, max_size=3).map(tuple),
+    scale=st.floats(allow_nan=False, allow_infinity=False),
+    learning_rate=st.floats(allow_nan=False, allow_infinity=False),
+    sigma=st.floats(allow_nan=False, allow_infinity=False),
+    observed=st.just(()),
+    episodes=st.integers(0, 2**53),
+    steps=st.integers(0, 2**53),
+    digest_before=digests,
+    digest_after=digests,
+)
+manifests = st.builds(
+    Manifest,
+    version=versions,
+    digest=digests,
+    total=st.integers(1, 2**34) | st.just(FOLLOWERS[HOST].snapshot_bytes),
+    chunks=st.binary(max_size=48),
+)
+chunks = st.builds(
+    Chunk, version=versions, index=st.integers(0, 2**20), data=st.binary(min_size=1, max_size=50)
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.just("update"), updates)
+        | st.tuples(st.just("genuine"), st.integers(0, LENGTH - 1))
+        | st.tuples(st.just("manifest"), manifests)
+        | st.tuples(st.just("chunk"), chunks)
+        | st.tuples(st.just("known"), st.tuples(versions, digests))
+        | st.tuples(st.just("hint"), versions)
+        | st.tuples(st.just("wait"), st.floats(0.0, 100.0)),
+        max_size=25,
+    )
+)
+def test_whatever_comes_nothing_is_raised_and_what_is_kept_is_bounded(events):
+    world = World(HOST)
+    world.welcomed()
+    for what, value in events:
+        replica = world.replica
+        match what:
+            case "update":
+                world.obey(replica.update(value, SIZE, world.now))
+            case "genuine":
+                world.update(value)
+            case "manifest":
+                world.obey(replica.manifest(value, world.now))
+            case "chunk":
+                world.obey(replica.chunk(value, world.now))
+            case "known":
+                world.obey(replica.known(*value, world.now))
+            case "hint":
+                world.obey(replica.hinted(value, world.now))
+            case "wait":
+                world.now += value
+                world.obey(replica.tick(world.now))
+        assert len(replica.points) <= HOST.spec.versions_kept
+        assert len(replica._digests) <= module.DIGESTS_KEPT
+        assert len(replica._waiting) <= module.MOST_WAITING
+        for version, point in replica.points.items():
+            assert point.version == version
+    assert len(world.asked) <= 40
