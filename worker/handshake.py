@@ -210,7 +210,8 @@ class Handshake:
     def _proved(self, payload: bytes, host_key: bytes) -> Epoch:
         if self.fingerprint is not None and fingerprint(host_key) != self.fingerprint:
             raise WireError(
-                f"{fingerprint(host_key)} claims to lead the run, which {self.fingerprint} does"
+                f"fingerprint mismatch: {fingerprint(host_key)} says that it leads {self.run}, "
+                f"but it must be {self.fingerprint}"
             )
         if not run_belongs_to(self.run, host_key):
             raise WireError(f"the key {fingerprint(host_key)} is not the one in the run's name")

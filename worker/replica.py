@@ -420,7 +420,7 @@ class Replica:
             )
             return
         self._commands.append(Tell(f"{what}; dropping our state and fetching it again"))
-        self._state, self._job, self._reception = None, None, None
+        self._state, self._job, self._reception, self._proof = None, None, None, None
         self._epoch = 0
         self._waiting.clear()
         self._waiting_bytes = 0

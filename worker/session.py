@@ -722,12 +722,16 @@ class Session:
         self._spoke = now
 
     def _ignore(self, reason: str, now: float) -> None:
+        """Count a message that is not what it should be; say so now and then.
+
+        Before there is any epoch it may be why nothing happens, so it is a warning.
+        """
         self.ignored += 1
         if now - self._complained >= COMPLAIN_EVERY:
             self._complained = now
-            self._commands.append(
-                Say(f"ignored {self.ignored} message{'s' * (self.ignored != 1)} so far: {reason}")
-            )
+            messages = f"{self.ignored} message{'s' * (self.ignored != 1)}"
+            warning = self.handshake.epoch is None
+            self._commands.append(Say(f"ignored {messages} so far: {reason}", warning))
 
     # The end.
 
