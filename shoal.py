@@ -6,6 +6,7 @@ import sys
 
 import typer
 import worker.cli
+import worker.play_command
 
 import coordinator.cli
 from protocol.errors import ShoalError
@@ -17,6 +18,7 @@ app = typer.Typer(
 )
 coordinator.cli.register(app)
 worker.cli.register(app)
+worker.play_command.register(app)
 
 
 def main() -> None:

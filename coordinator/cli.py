@@ -107,7 +107,7 @@ def host(
                 opened.url,
                 on_event=console.event,
                 on_update=console.update,
-                on_ready=lambda join: console.say(f"volunteers join with:  shoal join {join}"),
+                on_ready=lambda join: console.say(f"volunteers join with:  {join}"),
             )
         console.close(outcome.progress)
         console.say(verdict(outcome))
@@ -169,7 +169,7 @@ def demo(
             broker,
             on_event=console.event,
             on_update=console.update,
-            on_ready=lambda join: console.say(f"others may join with:  shoal join {join}"),
+            on_ready=lambda join: console.say(f"others may join with:  {join}"),
         )
     )
     console.close(outcome.progress)

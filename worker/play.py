@@ -168,7 +168,9 @@ def _open_video(file: Path, maker: environments.Maker) -> Writer:
         ) from None
     rate = _frames_per_second(maker)
     try:
-        writer: Writer = imageio.get_writer(file, fps=rate)
+        # Most environments' frames divide by 8; the usual 16 would stretch them.
+        options = {"macro_block_size": 8} if file.suffix == ".mp4" else {}
+        writer: Writer = imageio.get_writer(file, fps=rate, **options)
     except (ValueError, OSError) as error:
         raise ShoalError(
             f"{file} can't be written as a video ({error}): end its name in .mp4 or .gif"

@@ -1,0 +1,58 @@
+"""The command `shoal play`: a trained policy in its environment, with its returns."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Render(StrEnum):
+    """How to watch."""
+
+    NONE = "none"
+    HUMAN = "human"
+
+
+def register(app: typer.Typer) -> None:
+    """Add `play` to the `shoal` command."""
+    app.command(name="play", epilog="Example: shoal play runs/cartpole-v1-1a2b3c4d --episodes 5")(
+        play
+    )
+
+
+def play(
+    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The directory of a run.")],
+    episodes: Annotated[int, typer.Option(min=1, max=100_000, help="Episodes to play.")] = 10,
+    render: Annotated[Render, typer.Option(help="human opens a window.")] = Render.NONE,
+    video: Annotated[
+        Path | None, typer.Option(help="Write a film to this file: .mp4 or .gif.")
+    ] = None,
+    allow_module: Annotated[
+        list[str] | None,
+        typer.Option("--allow-module", help="Module that may register environments; repeatable."),
+    ] = None,
+) -> None:
+    """Play a trained policy: the fresh episodes that its centre was judged by, one by one."""
+    from protocol.errors import ShoalError
+    from worker import play as playing
+
+    if video is not None and render is Render.HUMAN:
+        raise ShoalError("--render human and --video exclude each other: choose one")
+    policy = playing.load(run_dir)
+    print(f"{policy.run} version {policy.version}: {policy.spec.environment.id}")
+    returns = playing.play(
+        policy,
+        episodes,
+        render=render is Render.HUMAN,
+        video=video,
+        allowed=tuple(allow_module or ()),
+        on_episode=lambda episode, total, steps: print(
+            f"episode {episode}: return {total:g}, {steps} steps", flush=True
+        ),
+    )
+    print(f"mean return {returns.mean():.1f} over {episodes} episodes")
+    if video is not None:
+        print(f"film in {video}")
