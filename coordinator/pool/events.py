@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -179,50 +179,3 @@ class Happened:
 
 
 Command = SendTask | SendAcknowledge | CloseBatch | CentreJudged | EndRun | Happened
-
-
-@dataclass(slots=True)
-class Lease:
-    """A range that a session evaluates until `deadline`; durations as the pool predicts them."""
-
-    task: int
-    session: SessionId
-    kind: Kind
-    version: int
-    first: int
-    count: int
-    issued: float
-    predicted_end: float
-    deadline: float
-    duplicated: bool = False
-    """another session was given the same range because this one is overdue"""
-
-
-@dataclass(slots=True)
-class Session:
-    """What the pool knows of a session; only figures that the coordinator measured itself."""
-
-    id: SessionId
-    credit: int
-    speed: float
-    """environment steps per second from lease to result; declared until the first result"""
-    heard: float
-    joined: float
-    limit: int = 64
-    """credit granted: halved by each lease not returned, regained one by one"""
-    leases: dict[int, Lease] = field(default_factory=dict)
-    last_result: float = 0.0
-    measured: int = 0
-    """results that the speed rests on"""
-    unacknowledged: list[int] = field(default_factory=list)
-    rests_until: float = 0.0
-    """no task before this time: it failed one just now"""
-    failures: int = 0
-    """consecutive own failures"""
-    members: int = 0
-    """members that counted"""
-
-    @property
-    def spare(self) -> int:
-        """Tasks that it can take now."""
-        return min(self.credit, self.limit) - len(self.leases)

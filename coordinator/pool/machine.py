@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import heapq
-import math
-from collections import deque
-from statistics import median
-from typing import Literal
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -24,25 +22,19 @@ from coordinator.pool.events import (
     Heard,
     Joined,
     Kind,
-    Lease,
     Left,
     Refused,
     SendAcknowledge,
     SendTask,
-    Session,
     SessionId,
     StopAsked,
     Tick,
     Updated,
 )
-from coordinator.pool.ranges import Ranges
-from coordinator.pool.sizing import (
-    UNKNOWN_LEASE,
-    UNKNOWN_SPEED,
-    follow,
-    lease_seconds,
-    task_size,
-)
+from coordinator.pool.ranges import NOBODY
+from coordinator.pool.roster import LONGEST_REST, MOST_TASKS, Roster, Session
+from coordinator.pool.sizing import PATIENCE, Durations, lease_seconds, task_size
+from coordinator.pool.work import Claim, Lease, Work
 from protocol.messages import MAX_TASK_DIRECTIONS
 from protocol.spec import RunSpec
 
@@ -50,12 +42,26 @@ Outcome = Literal["accepted", "late", "duplicate", "refused"]
 
 SILENT_AFTER = 35.0
 """Seconds without a word after which a session counts as gone; idle workers speak every 10 s."""
+SILENCE_CHECKED_EVERY = 5.0
 ACKNOWLEDGE_AFTER = 0.5
 """Seconds that an acknowledgement waits for a task to ride on."""
-LONGEST_REST = 60.0
-"""Seconds that a worker which keeps failing is left alone at most."""
+ACKNOWLEDGED_AT_ONCE = 256
+"""Results that one message acknowledges at most."""
+REST_AFTER_REFUSAL = 1.0
+"""Seconds of rest for who gives back, at no fault, work that anybody should be able to do."""
 FIRST_LENGTH = 100.0
 """Steps of an episode assumed before any was seen."""
+FRUITLESS_OFFERS = 4
+"""Waiting sessions that may turn an offer down before the next event; bounds an event's cost."""
+
+
+class Offer(NamedTuple):
+    """Free units that may be leased now, evaluated at `version`, `most` of them to one session."""
+
+    kind: Kind
+    version: int
+    work: Work
+    most: int = MAX_TASK_DIRECTIONS
 
 
 class Pool:
@@ -76,32 +82,33 @@ class Pool:
         self.episodes = episodes
         self.updating = False
         self.ended = False
-        self.sessions: dict[SessionId, Session] = {}
         self.leases: dict[int, Lease] = {}
+        self._roster = Roster()
         self._batches: dict[int, Batch] = {}
         self._late: list[Contribution] = []
         self._evaluations: list[Evaluation] = []
         self._final: str | None = None
-        self._workers: dict[str, int] = {}
-        self._hungry: dict[SessionId, None] = {}
         self._deadlines: list[tuple[float, int]] = []
         self._next_task = first_task
-        self._total_speed = 0.0
-        self._weights: dict[SessionId, float] = {}
         self._length: float | None = None
         self._centre_length: float | None = None
-        self._durations: deque[float] = deque(maxlen=101)
-        self._median: float | None = None
+        self._durations = Durations()
         self._checked_silence = now
         self._acknowledged_at = now
         self._commands: list[Command] = []
-        self._batch(version)
         self._begin_version(now)
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """What is to be done because of `event` at time `now` (seconds, never decreasing)."""
-        if self.ended:
-            return []
+        if not self.ended:
+            self._note(event, now)
+            self._conclude_evaluations()
+            self._maybe_close(now)
+            self._feed_hungry(now)
+        commands, self._commands = self._commands, []
+        return commands
+
+    def _note(self, event: Event, now: float) -> None:
         match event:
             case Arrived():
                 self._arrived(event, now)
@@ -119,10 +126,24 @@ class Pool:
                 self._updated(event, now)
             case StopAsked():
                 self._end(self.version, reached=False, reason=event.reason)
-        commands, self._commands = self._commands, []
-        return commands
 
-    # What a person asks: why is nothing happening?
+    # What a person asks: who is here, how far is it, why is nothing happening?
+
+    @property
+    def sessions(self) -> dict[SessionId, Session]:
+        """The sessions that are here; not to be changed."""
+        return self._roster.sessions
+
+    @property
+    def open_index(self) -> int:
+        """Index of the batch that the next update will close."""
+        return self.version + self.updating
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """(accepted, all) directions of the open batch."""
+        batch = self._batch(self.open_index)
+        return batch.settled - len(batch.dropped), batch.work.size
 
     def quiet_because(self) -> str:
         """Why no worker is being fed right now; empty while work is out."""
@@ -134,55 +155,33 @@ class Pool:
             return ""
         if self.updating:
             return "the update is being made"
-        if all(session.credit == 0 for session in self.sessions.values()):
+        if not self._roster.eligible:
             return "all workers are paused"
         return "all workers rest after failures; the log says which"
-
-    @property
-    def open_index(self) -> int:
-        """Index of the batch that the next update will close."""
-        return self.version + self.updating
-
-    @property
-    def progress(self) -> tuple[int, int]:
-        """(accepted, all) directions of the open batch."""
-        batch = self._batch(self.open_index)
-        return batch.accepted, batch.size
 
     # Sessions.
 
     def _joined(self, event: Joined, now: float) -> None:
-        if event.session in self.sessions:
-            self._left(event.session, "joined anew", now)
-        session = Session(
-            id=event.session,
-            credit=event.credit,
-            speed=event.speed or UNKNOWN_SPEED,
-            heard=now,
-            joined=now,
-        )
-        self.sessions[event.session] = session
-        worker = event.session.worker
-        self._workers[worker] = self._workers.get(worker, 0) + 1
-        self._reweigh(session)
-        self._commands.append(Happened("joined", event.session))
+        session = self.sessions.get(event.session)
+        if session is None:
+            session = self._roster.enter(event.session, event.credit, event.speed, now)
+            self._commands.append(Happened("joined", event.session))
+        else:
+            # It may have missed tasks meanwhile; what it still finishes counts all the same.
+            for lease in list(session.leases.values()):
+                self._end_lease(lease, now)
+            session.heard = now
+            self._roster.set_credit(session, event.credit)
+            self._commands.append(Happened("joined again", event.session))
         self._feed(session, now)
 
     def _left(self, id: SessionId, reason: str, now: float) -> None:
-        session = self.sessions.pop(id, None)
+        session = self._roster.leave(id)
         if session is None:
             return
-        self._hungry.pop(id, None)
-        self._workers[id.worker] -= 1
-        if not self._workers[id.worker]:
-            del self._workers[id.worker]
-        session.credit = 0
-        self._reweigh(session)
         for lease in list(session.leases.values()):
-            self._release(lease, frozenset())
+            self._end_lease(lease, now)
         self._commands.append(Happened(f"left: {reason}", id))
-        self._feed_hungry(now)
-        self._maybe_close(now)
 
     def _heard(self, event: Heard, now: float) -> None:
         session = self.sessions.get(event.session)
@@ -190,8 +189,7 @@ class Pool:
             return
         session.heard = now
         if event.credit is not None:
-            session.credit = event.credit
-            self._reweigh(session)
+            self._roster.set_credit(session, event.credit)
             self._feed(session, now)
 
     def _refused(self, event: Refused, now: float) -> None:
@@ -202,46 +200,39 @@ class Pool:
         session.heard = now
         if event.blame:
             session.failures += 1
-            session.rests_until = now + min(LONGEST_REST, 2.0 ** min(session.failures, 16))
+            self._roster.rest(session, now + min(LONGEST_REST, 2.0 ** min(session.failures, 16)))
             self._commands.append(Happened(f"failed a task: {event.reason}", event.session))
-        self._release(lease, frozenset({event.session.worker}))
+        elif lease.version == self.version:
+            self._roster.rest(session, max(session.rests_until, now + REST_AFTER_REFUSAL))
+        self._end_lease(lease, now, avoid=frozenset({event.session.worker}))
         if lease.kind == "centre":
-            self._abandon_if_nobody_can(lease.version)
+            self._give_up_if_nobody_can(lease.version)
         self._feed(session, now)
-        self._feed_hungry(now)
-        self._conclude_evaluations()
-
-    def _reweigh(self, session: Session) -> None:
-        """Keep the sum of the speeds of all who take work."""
-        weight = session.speed if session.credit > 0 else 0.0
-        self._total_speed += weight - self._weights.get(session.id, 0.0)
-        if weight:
-            self._weights[session.id] = weight
-        else:
-            self._weights.pop(session.id, None)
-        if not self._weights:
-            self._total_speed = 0.0
 
     def _tick(self, now: float) -> None:
+        self._roster.wake(now)
         self._run_out(now)
-        if now - self._checked_silence >= 5.0:
+        if now - self._checked_silence >= SILENCE_CHECKED_EVERY:
             self._checked_silence = now
-            for session in list(self.sessions.values()):
-                if now - session.heard > SILENT_AFTER:
-                    self._left(session.id, f"silent for {now - session.heard:.0f} s", now)
+            for session in self._roster.silent(now, SILENT_AFTER):
+                self._left(session.id, f"silent for {now - session.heard:.0f} s", now)
         if now - self._acknowledged_at >= ACKNOWLEDGE_AFTER:
             self._acknowledged_at = now
-            for session in self.sessions.values():
-                self._acknowledge_now(session)
+            self._acknowledge_all()
         self._check_stop(now)
-        self._feed_hungry(now)
-        self._maybe_close(now)
 
-    def _acknowledge_now(self, session: Session) -> None:
-        while session.unacknowledged:
-            tasks = tuple(session.unacknowledged[:256])
-            del session.unacknowledged[:256]
-            self._commands.append(SendAcknowledge(session.id, tasks, "accepted"))
+    def _acknowledge_all(self) -> None:
+        for session in self._roster.owed.values():
+            while tasks := self._acknowledged(session):
+                self._commands.append(SendAcknowledge(session.id, tasks, "accepted"))
+        self._roster.owed.clear()
+
+    @staticmethod
+    def _acknowledged(session: Session) -> tuple[int, ...]:
+        """Take the accepted results that the session is to be told of."""
+        tasks = tuple(session.unacknowledged[:ACKNOWLEDGED_AT_ONCE])
+        del session.unacknowledged[:ACKNOWLEDGED_AT_ONCE]
+        return tasks
 
     # Leases.
 
@@ -252,81 +243,95 @@ class Pool:
             lease = self.leases.get(task)
             if lease is None:
                 continue
-            session = self.sessions.get(lease.session)
-            if session is not None:
-                session.limit = max(1, min(session.limit, session.credit) // 2)
-                session.speed *= 0.5
-                self._reweigh(session)
-            if lease.kind == "members":
-                attempts = self._batch(lease.first // self.spec.directions).attempts
-                attempts[lease.first] = attempts.get(lease.first, 0) + 1
+            session = self.sessions[lease.session]
+            session.limit = max(1, min(session.limit, session.credit) // 2)
+            since = max(lease.issued, session.last_result)
+            session.pace.ran_out(lease.count * self._steps(lease.kind), now - since)
+            self._roster.reweigh(session)
             seconds = now - lease.issued
             self._commands.append(
                 Happened(f"lease of task {task} ran out after {seconds:.1f} s", lease.session)
             )
-            self._release(lease, frozenset({lease.session.worker}))
+            self._end_lease(lease, now, avoid=frozenset({lease.session.worker}), attempts=1)
 
-    def _drop_lease(self, lease: Lease) -> None:
+    def _end_lease(
+        self, lease: Lease, now: float, avoid: frozenset[str] = NOBODY, attempts: int = 0
+    ) -> None:
+        """What of the lease is still open may be leased again, unless a copy of it is out."""
         del self.leases[lease.task]
         session = self.sessions.get(lease.session)
         if session is not None:
-            session.leases.pop(lease.task, None)
-            if session.spare > 0:
-                self._hungry[session.id] = None
-        if lease.kind == "members":
-            batch = self._batches.get(lease.first // self.spec.directions)
-            if batch is not None:
-                batch.tasks.discard(lease.task)
-
-    def _release(self, lease: Lease, avoid: frozenset[str]) -> None:
-        """End a lease without a result: what of it is still open may be leased again."""
-        self._drop_lease(lease)
-        end = lease.first + lease.count
-        if lease.kind == "centre":
-            evaluation = self._evaluation(lease.version)
-            if evaluation is not None and not evaluation.has(lease.first, lease.count):
-                evaluation.ranges.remove(lease.first, end)
-                evaluation.ranges.add(lease.first, end, avoid)
-            return
-        batch = self._batches.get(lease.first // self.spec.directions)
-        if batch is not None and batch.index >= self.open_index:
-            batch.release(lease.first, end, avoid)
+            del session.leases[lease.task]
+            self._roster.note_hunger(session, now)
+        lease.work.leave(lease, avoid, attempts)
 
     def _feed_hungry(self, now: float) -> None:
-        """Offer work to those who had room for more than there was."""
-        for id in list(self._hungry):
-            session = self.sessions.get(id)
-            if session is None:
-                del self._hungry[id]
-            else:
-                self._feed(session, now)
+        """Offer work to those who wait, the longest first, while there is some."""
+        fruitless = 0
+        hungry = self._roster.hungry
+        for _ in range(len(hungry)):
+            if fruitless == FRUITLESS_OFFERS or not self._has_work(now):
+                return
+            session = next(iter(hungry.values()))
+            fruitless = 0 if self._feed(session, now) else fruitless + 1
 
-    def _feed(self, session: Session, now: float) -> None:
-        """Lease to this session as much as it has room for and is its share."""
-        self._hungry.pop(session.id, None)
-        while session.spare > 0 and now >= session.rests_until:
-            if not self._lease_something(session, now):
-                break
-        if session.spare > 0:
-            self._hungry[session.id] = None
+    def _feed(self, session: Session, now: float) -> bool:
+        """Lease to this session as much as it has room for and is its share: whether it got any."""
+        fed = False
+        while (
+            not self.ended
+            and session.spare > 0
+            and now >= session.rests_until
+            and self._lease_something(session, now)
+        ):
+            fed = True
+        self._roster.note_hunger(session, now)
+        return fed
 
     def _lease_something(self, session: Session, now: float) -> bool:
-        """The most useful first: what the run waits for, what it will need, then insurance."""
-        older = [e for e in self._evaluations if e.version < self.version]
-        if any(self._lease_centre(session, evaluation, now) for evaluation in older):
-            return True
-        if self._members_wanted():
-            if not self.updating and self._lease_members(session, self.version, now):
+        """The most useful first; where all is leased, a copy of what is overdue."""
+        for offer in self._offers():
+            if self._lease_part(session, offer, now):
                 return True
-            current = self._evaluations[-1:] if self._evaluations else []
-            if any(self._lease_centre(session, evaluation, now) for evaluation in current):
-                return True
-            if self._lease_ahead(session, now):
-                return True
-        else:
-            if any(self._lease_centre(session, e, now) for e in self._evaluations):
-                return True
-        return self._lease_overdue(session, now)
+        return any(self._lease_overdue(session, work, now) for work in self._awaited())
+
+    def _has_work(self, now: float) -> bool:
+        return any(True for _ in self._offers()) or any(
+            work.has_overdue(now) for work in self._awaited()
+        )
+
+    def _offers(self) -> Iterator[Offer]:
+        """What is free, the most useful first: what the run waits for, then what it will need."""
+        wanted = self._members_wanted()
+        for evaluation in self._evaluations:
+            if evaluation.work.unleased.total and not (
+                wanted and evaluation.version == self.version
+            ):
+                yield Offer("centre", evaluation.version, evaluation.work)
+        if not wanted:
+            return
+        if not self.updating:
+            work = self._batch(self.version).work
+            if work.unleased.total:
+                yield Offer("members", self.version, work)
+        for evaluation in self._evaluations[-1:]:
+            if evaluation.work.unleased.total and evaluation.version == self.version:
+                yield Offer("centre", self.version, evaluation.work)
+        if self.spec.pool.max_staleness:
+            ahead = self._batch(self.version + 1)
+            room = min(ahead.room_ahead(self.spec.pool.stale_share), MAX_TASK_DIRECTIONS)
+            if room > 0 and ahead.work.unleased.total:
+                yield Offer("members", self.version, ahead.work, room)
+
+    def _awaited(self) -> Iterator[Work]:
+        """What has no free unit any more and holds the run up."""
+        if not self.updating and self._final is None:
+            work = self._batch(self.version).work
+            if not work.unleased.total:
+                yield work
+        for evaluation in self._evaluations:
+            if not evaluation.work.unleased.total:
+                yield evaluation.work
 
     def _members_wanted(self) -> bool:
         """No members are leased after the last update, nor while a centre evaluation is so far
@@ -337,297 +342,225 @@ class Pool:
         kept = self.spec.versions_kept - 1 - self.spec.pool.max_staleness
         return self.version - oldest < kept
 
-    def _lease_members(self, session: Session, index: int, now: float, most: int = 1 << 30) -> bool:
-        batch = self._batch(index)
-        steps = 2 * self.spec.environment.episodes * (self._length or FIRST_LENGTH)
-        held = sum(
-            lease.count
-            for lease in session.leases.values()
-            if lease.kind == "members" and lease.first // self.spec.directions == index
-        )
-        count = self._size(session, batch.unleased.total, batch.missing, held, steps)
-        if count == 0:
-            return False
-        taken = self._take(batch.unleased, min(count, most), session.id.worker)
-        if taken is None:
-            return False
-        first, end = taken
-        attempts = batch.attempts.get(first, 0)
-        lease = self._lease(session, "members", self.version, first, end, steps, attempts, now)
-        batch.tasks.add(lease.task)
-        return True
-
-    def _take(self, ranges: Ranges, most: int, worker: str) -> tuple[int, int] | None:
-        """A range for this worker; one that all who are here have failed is for anyone again."""
-        most = min(most, MAX_TASK_DIRECTIONS)
-        taken = ranges.take(most, worker)
-        if taken is None and any(self._workers.keys() <= candidate.avoid for candidate in ranges):
-            taken = ranges.take(most, worker, heed_avoid=False)
-        return taken
-
-    def _lease_ahead(self, session: Session, now: float) -> bool:
-        """Work for a later batch at today's version, within the share that may be stale."""
-        for index in range(self.version + 1, self.version + self.spec.pool.max_staleness + 1):
-            batch = self._batch(index)
-            room = math.floor(self.spec.pool.stale_share * batch.size) - batch.ahead
-            if room > 0:
-                before = batch.unleased.total
-                if self._lease_members(session, index, now, room):
-                    batch.ahead += before - batch.unleased.total
-                    return True
-        return False
-
-    def _lease_centre(self, session: Session, evaluation: Evaluation, now: float) -> bool:
-        steps = self._centre_length or self._length or FIRST_LENGTH
-        held = sum(
-            lease.count
-            for lease in session.leases.values()
-            if lease.kind == "centre" and lease.version == evaluation.version
-        )
-        unleased = evaluation.ranges.total
-        count = self._size(session, unleased, evaluation.unfinished, held, steps)
-        if count == 0:
-            return False
-        taken = self._take(evaluation.ranges, count, session.id.worker)
-        if taken is None:
-            return False
-        self._lease(session, "centre", evaluation.version, *taken, steps, 0, now)
-        return True
-
-    def _lease_overdue(self, session: Session, now: float) -> bool:
-        """Insurance: a second lease of the open batch's most overdue range."""
-        batch = self._batches.get(self.open_index)
-        if batch is None or self.updating or batch.unleased.total:
-            return False
-        late = [
-            lease
-            for task in batch.tasks
-            if (lease := self.leases[task]).predicted_end < now
-            and not lease.duplicated
-            and lease.session.worker != session.id.worker
-        ]
-        if not late:
-            return False
-        lease = min(late, key=lambda lease: (lease.predicted_end, lease.task))
-        lease.duplicated = True
-        steps = 2 * self.spec.environment.episodes * (self._length or FIRST_LENGTH)
-        end = lease.first + lease.count
-        twin = self._lease(session, "members", self.version, lease.first, end, steps, 0, now)
-        twin.duplicated = True
-        batch.tasks.add(twin.task)
-        return True
-
-    def _size(
-        self, session: Session, unleased: int, unfinished: int, held: int, steps: float
-    ) -> int:
-        pool = self.spec.pool
-        return task_size(
-            unleased=unleased,
-            unfinished=unfinished,
-            held=held,
-            share=session.speed / max(self._total_speed, session.speed),
-            units_per_second=session.speed / steps,
+    def _lease_part(self, session: Session, offer: Offer, now: float) -> bool:
+        """Lease to this session what of the offer is its share: whether there was any."""
+        pool, work = self.spec.pool, offer.work
+        units_per_second = session.speed / self._steps(offer.kind)
+        count = task_size(
+            unleased=work.unleased.total,
+            unfinished=work.missing,
+            held=sum(lease.count for lease in session.leases.values() if lease.work is work),
+            share=self._roster.share(session),
+            units_per_second=units_per_second,
             task_seconds=pool.task_seconds,
             minimum_seconds=min(pool.minimum_task_seconds, pool.task_seconds),
             idle=not session.leases,
         )
+        if not count:
+            return False
+        most = min(count, offer.most)
+        claim = work.claim(self._next_task, most, session.id.worker, self._roster.eligible)
+        if claim is None:
+            return False
+        self._lease(session, offer.kind, offer.version, work, claim, now)
+        return True
+
+    def _lease_overdue(self, session: Session, work: Work, now: float) -> bool:
+        """Insurance: a copy of the most overdue lease; the first result of either counts."""
+        lease = work.overdue(now, session.id)
+        if lease is None:
+            return False
+        version = lease.version if lease.kind == "centre" else self.version
+        self._lease(session, lease.kind, version, work, lease.claim, now)
+        return True
 
     def _lease(
-        self,
-        session: Session,
-        kind: Kind,
-        version: int,
-        first: int,
-        end: int,
-        steps: float,
-        attempts: int,
-        now: float,
-    ) -> Lease:
-        count = end - first
-        duration = count * steps / session.speed
-        queued = max((lease.predicted_end for lease in session.leases.values()), default=now) - now
-        queued = max(0.0, queued)
+        self, session: Session, kind: Kind, version: int, work: Work, claim: Claim, now: float
+    ) -> None:
+        median = self._durations.median
+        queued = max((lease.expected for lease in session.leases.values()), default=now)
+        expected = max(queued - now, 0.0) + claim.range.size * self._steps(kind) / session.speed
+        known = session.pace.measured and self._length is not None
         seconds = lease_seconds(
-            duration, queued, self.spec.pool.lease_floor, self._median, attempts
+            expected if known else None,
+            self.spec.pool.lease_floor,
+            median,
+            claim.range.attempts,
         )
-        if self._length is None or not session.measured:
-            seconds = max(seconds, UNKNOWN_LEASE * 2 ** min(attempts, 10))
+        patience = seconds if median is None else min(seconds, PATIENCE * median)
         lease = Lease(
             task=self._next_task,
             session=session.id,
             kind=kind,
             version=version,
-            first=first,
-            count=count,
+            work=work,
+            claim=claim,
             issued=now,
-            predicted_end=now + queued + duration,
+            expected=now + min(expected, patience),
             deadline=now + seconds,
         )
         self._next_task += 1
         self.leases[lease.task] = lease
         session.leases[lease.task] = lease
+        work.enter(lease)
         heapq.heappush(self._deadlines, (lease.deadline, lease.task))
-        acknowledged = tuple(session.unacknowledged[:256])
-        del session.unacknowledged[:256]
+        acknowledged = self._acknowledged(session)
         self._commands.append(
-            SendTask(session.id, lease.task, kind, version, first, count, acknowledged)
+            SendTask(session.id, lease.task, kind, version, lease.first, lease.count, acknowledged)
         )
-        return lease
+
+    def _steps(self, kind: Kind) -> float:
+        """Environment steps that a direction (both mirrors) or an episode of the centre takes."""
+        if kind == "centre":
+            return self._centre_length or self._length or FIRST_LENGTH
+        return 2 * self.spec.environment.episodes * (self._length or FIRST_LENGTH)
 
     # Results.
 
     def _arrived(self, event: Arrived, now: float) -> None:
         session = self.sessions.get(event.session)
-        lease = self.leases.get(event.task)
+        lease = self._lease_of(event)
         if session is not None:
             session.heard = now
             if lease is not None and lease.session == event.session:
                 self._measure(session, lease, event, now)
-        if lease is not None:
-            self._drop_lease(lease)
-        if event.kind == "centre":
-            self._arrived_centre(event)
+        accept = self._accept_centre if event.kind == "centre" else self._accept_members
+        outcome, reason = accept(event)
+        if outcome == "accepted" and session is not None:
+            session.unacknowledged.append(event.task)
+            self._roster.owed[session.id] = session
         else:
-            self._arrived_members(event)
+            self._commands.append(SendAcknowledge(event.session, (event.task,), outcome, reason))
+        if lease is not None:
+            self._end_lease(lease, now)
         if session is not None:
             self._feed(session, now)
-        self._maybe_close(now)
-        self._conclude_evaluations()
-        if event.kind == "centre" or event.failed:
-            self._feed_hungry(now)
+
+    def _lease_of(self, event: Arrived) -> Lease | None:
+        """The lease that this is the result of, if it is still out; two sessions of one worker may
+        finish each other's."""
+        lease = self.leases.get(event.task)
+        if lease is None or lease.session.worker != event.session.worker:
+            return None
+        asked = (lease.kind, lease.version, lease.first, lease.count)
+        return lease if asked == (event.kind, event.version, event.first, event.count) else None
 
     def _measure(self, session: Session, lease: Lease, event: Arrived, now: float) -> None:
-        """Learn the session's speed and the episodes' length from a result in time."""
-        steps = int(event.lengths.sum())
+        """Learn the session's speed from a result in time."""
         duration = now - max(lease.issued, session.last_result)
         session.last_result = now
-        session.limit = min(64, session.limit + 1)
+        session.limit = min(MOST_TASKS, session.limit + 1)
         session.failures = 0
-        if duration > 0.0 and steps > 0:
-            session.speed = follow(session.speed, steps / duration, session.measured)
-            session.measured += 1
-            self._reweigh(session)
-            self._durations.append(duration)
-            if self._median is None or len(self._durations) % 10 == 0:
-                self._median = median(self._durations)
+        session.pace.observe(int(event.lengths.sum()), duration)
+        self._roster.reweigh(session)
+        self._durations.add(duration)
 
-    def _arrived_centre(self, event: Arrived) -> None:
+    def _accept_centre(self, event: Arrived) -> tuple[Outcome, str]:
         evaluation = self._evaluation(event.version)
         if evaluation is None:
-            self._answer(event, "late", "that evaluation is over")
-        elif event.first + event.count > evaluation.asked:
-            self._answer(event, "refused", "those episodes were not asked for")
-        elif evaluation.has(event.first, event.count):
-            self._answer(event, "duplicate", "another worker was first")
-        elif event.failed:
-            self._evaluations.remove(evaluation)
-            self._commands.append(
-                Happened(
-                    f"centre evaluation of version {event.version} given up: {event.failed[0][1]}",
-                    event.session,
-                )
-            )
-            self._answer(event, "accepted")
-        else:
-            evaluation.record(event.first, event.returns, event.lengths)
-            self._centre_length = float(event.lengths.mean())
-            self._answer(event, "accepted")
+            return "late", "that evaluation is over"
+        end = event.first + event.count
+        if end > evaluation.work.size:
+            return "refused", "those episodes were not asked for"
+        is_open = evaluation.work.is_open(event.first, end)
+        if not is_open.any():
+            return "duplicate", "another worker was first"
+        for episode, reason in event.failed:
+            if is_open[episode - event.first] and self._confirmed(evaluation.work, event, episode):
+                self._give_up(evaluation, f"episode {episode} fails: {reason}")
+                return "accepted", ""
+        avoid = frozenset({event.session.worker})
+        evaluation.record(event.first, event.returns, event.lengths, avoid)
+        valid = ~np.isnan(event.returns)
+        if valid.any():
+            self._centre_length = float(event.lengths[valid].mean())
+        return "accepted", ""
 
-    def _arrived_members(self, event: Arrived) -> None:
+    def _accept_members(self, event: Arrived) -> tuple[Outcome, str]:
         size = self.spec.directions
-        index, last = event.first // size, (event.first + event.count - 1) // size
+        end = event.first + event.count
+        index, last = event.first // size, (end - 1) // size
+        newest = self.version + max(self.spec.pool.max_staleness, self.updating)
+        if index != last or index > newest or event.version > self.version:
+            return "refused", "that range was never leased"
         age = max(index, self.open_index) - event.version
-        batch = self._batches.get(index)
-        if index != last or event.version > self.version:
-            self._answer(event, "refused", "the range or the version was never leased")
-            return
+        batch = self._batch(index) if index >= self.open_index else self._batches.get(index)
         if batch is None or age > self.spec.pool.max_staleness:
-            if batch is not None and batch.index >= self.open_index:
-                batch.release(event.first, event.first + event.count, frozenset())
-            self._answer(event, "late", f"{age} versions old")
-            return
-        if batch.open_count(event.first, event.first + event.count) < event.count:
-            self._answer(event, "duplicate", "another worker was first")
-            return
-        contribution = Contribution(
-            session=event.session,
-            version=event.version,
-            first=event.first,
-            returns=event.returns,
-            lengths=event.lengths,
-            observed=event.observed,
-        )
-        batch.accept(contribution)
-        if batch.index < self.open_index:
-            self._late.append(contribution)
-        else:
-            self._fail_episodes(batch, event)
-        counted = event.count - len(event.failed)
+            return "late", f"{age} versions old"
+        if not batch.work.is_open(event.first, end).all():
+            # Observation sums are of the whole result: it counts as a whole or not at all.
+            return "duplicate", "another worker was first"
+        self._drop_failing(batch, event)
+        valid = ~np.isnan(event.returns[:, 0])
+        counted = int(np.count_nonzero(valid))
+        batch.work.accept(event.first, valid, frozenset({event.session.worker}))
         if counted:
-            mean = float(event.lengths.sum()) / (2 * counted * self.spec.environment.episodes)
+            contribution = Contribution(
+                session=event.session,
+                version=event.version,
+                first=event.first,
+                returns=event.returns,
+                lengths=event.lengths,
+                observed=event.observed,
+            )
+            late = batch.index < self.open_index
+            (self._late if late else batch.contributions).append(contribution)
+            mean = float(event.lengths[valid].mean()) / self.spec.environment.episodes
             self._length = mean if self._length is None else 0.7 * self._length + 0.3 * mean
         session = self.sessions.get(event.session)
         if session is not None:
             session.members += 2 * counted
-        self._answer(event, "accepted")
+        return "accepted", ""
 
-    def _fail_episodes(self, batch: Batch, event: Arrived) -> None:
+    def _drop_failing(self, batch: Batch, event: Arrived) -> None:
+        """Give up the directions of the open batch whose failure this result confirms."""
+        if batch.index < self.open_index:
+            return
         for direction, reason in event.failed:
-            if batch.fail(direction, event.session.worker, len(self._workers)):
+            if self._confirmed(batch.work, event, direction):
+                batch.drop(direction)
                 self._commands.append(
                     Happened(f"direction {direction} dropped, its episode fails: {reason}")
                 )
-            else:
-                batch.release(direction, direction + 1, frozenset({event.session.worker}))
 
-    def _answer(self, event: Arrived, outcome: Outcome, reason: str = "") -> None:
-        session = self.sessions.get(event.session)
-        if outcome == "accepted" and session is not None:
-            session.unacknowledged.append(event.task)
-        else:
-            self._commands.append(SendAcknowledge(event.session, (event.task,), outcome, reason))
+    def _confirmed(self, work: Work, event: Arrived, unit: int) -> bool:
+        worker = event.session.worker
+        return work.fail(unit, worker, alone=self._roster.eligible <= {worker})
 
     # Updates.
 
     def _batch(self, index: int) -> Batch:
-        if index not in self._batches:
-            self._batches[index] = Batch(index, self.spec.directions)
-        return self._batches[index]
+        batch = self._batches.get(index)
+        if batch is None:
+            batch = self._batches[index] = Batch(index, self.spec.directions)
+        return batch
 
     def _maybe_close(self, now: float) -> None:
         """Close the open batch where all is here, or the quorum and the rest had its time."""
         if self.updating or self.ended or self._final is not None:
             return
         batch = self._batch(self.version)
-        if batch.missing:
-            if batch.accepted < math.ceil(self.spec.pool.quorum * batch.size):
-                return
-            if batch.unleased.total or self.spec.pool.quorum >= 1.0:
-                return
-            if any(self._still_has_time(batch, self.leases[task], now) for task in batch.tasks):
-                return
+        if batch.work.missing and not self._may_leave_the_rest(batch, now):
+            return
         contributions = sorted(
-            (
-                contribution
-                for contribution in [*self._late, *batch.contributions]
-                if self.version - contribution.version <= self.spec.pool.max_staleness
-            ),
-            key=lambda contribution: (contribution.first, contribution.version),
+            [*self._late, *batch.contributions], key=lambda part: (part.first, part.version)
         )
         self._late = []
         self.updating = True
-        counted = sum(int((~np.isnan(c.returns[:, 0])).sum()) for c in contributions)
+        counted = sum(int((~np.isnan(part.returns[:, 0])).sum()) for part in contributions)
         self.episodes += 2 * counted * self.spec.environment.episodes
         self._commands.append(
             CloseBatch(self.version, tuple(contributions), tuple(sorted(batch.dropped)))
         )
-        self._feed_hungry(now)
 
-    @staticmethod
-    def _still_has_time(batch: Batch, lease: Lease, now: float) -> bool:
-        """Whether the lease may yet bring something new before its predicted end."""
-        brings = batch.open_count(lease.first, lease.first + lease.count) == lease.count
-        return brings and lease.predicted_end > now
+    def _may_leave_the_rest(self, batch: Batch, now: float) -> bool:
+        quorum = self.spec.pool.quorum
+        return (
+            quorum < 1.0
+            and batch.has_quorum(quorum)
+            and not batch.work.unleased.total
+            and not batch.work.expects(now)
+        )
 
     def _updated(self, event: Updated, now: float) -> None:
         self.version = event.version
@@ -635,28 +568,23 @@ class Pool:
         oldest = self.version - self.spec.pool.max_staleness
         for index in [index for index in self._batches if index < oldest]:
             del self._batches[index]
-        self._batch(self.version)
         self._begin_version(now)
-        self._feed_hungry(now)
-        self._maybe_close(now)
 
     def _begin_version(self, now: float) -> None:
         """Ask for the centre evaluation of a new version where due, and see if it is the last."""
         every = self.spec.centre.evaluate_every
         if every and self.version % every == 0:
-            self._evaluations.append(self._new_evaluation(full=False))
+            self._evaluations.append(self._new_evaluation())
         self._check_stop(now)
 
-    def _new_evaluation(self, full: bool) -> Evaluation:
+    def _new_evaluation(self) -> Evaluation:
         centre = self.spec.centre
-        return Evaluation(
-            self.version, centre.episodes, centre.screening, self.spec.stop.target, full
-        )
+        return Evaluation(self.version, centre.episodes, centre.screening, self.spec.stop.target)
 
     def _check_stop(self, now: float) -> None:
         """After the last update only the centre of the last version is evaluated, in full."""
         stop = self.spec.stop
-        if self._final is not None or self.updating:
+        if self._final is not None or self.updating or self.ended:
             return
         if stop.updates is not None and self.version >= stop.updates:
             self._final = f"{self.version} updates are made"
@@ -669,26 +597,28 @@ class Pool:
         if not self.spec.centre.evaluate_every:
             self._end(self.version, reached=False, reason=self._final)
             return
-        evaluation = self._evaluation(self.version)
-        if evaluation is None:
-            self._evaluations.append(self._new_evaluation(full=True))
-        else:
-            evaluation.make_full()
+        if self._evaluation(self.version) is None:
+            self._evaluations.append(self._new_evaluation())
+        self._evaluations[-1].make_full()
 
     # The centre.
 
     def _evaluation(self, version: int) -> Evaluation | None:
         return next((e for e in self._evaluations if e.version == version), None)
 
-    def _abandon_if_nobody_can(self, version: int) -> None:
+    def _give_up_if_nobody_can(self, version: int) -> None:
         evaluation = self._evaluation(version)
         if evaluation is None or version == self.version:
             return
-        if any(self._workers.keys() <= candidate.avoid for candidate in evaluation.ranges):
-            self._evaluations.remove(evaluation)
-            self._commands.append(
-                Happened(f"centre evaluation of version {version} given up: nobody has it any more")
-            )
+        eligible = self._roster.eligible
+        if any(eligible <= part.avoid for part in evaluation.work.unleased):
+            self._give_up(evaluation, "nobody has it any more")
+
+    def _give_up(self, evaluation: Evaluation, reason: str) -> None:
+        self._evaluations.remove(evaluation)
+        self._commands.append(
+            Happened(f"centre evaluation of version {evaluation.version} given up: {reason}")
+        )
 
     def _conclude_evaluations(self) -> None:
         """Judge finished evaluations in the order of their versions, so that every pool ends at the
@@ -698,7 +628,7 @@ class Pool:
             self._commands.append(
                 CentreJudged(
                     version=evaluation.version,
-                    episodes=evaluation.asked,
+                    episodes=evaluation.work.size,
                     mean=evaluation.mean,
                     deviation=evaluation.deviation,
                     steps=evaluation.steps,
@@ -708,13 +638,12 @@ class Pool:
             )
             if evaluation.reached:
                 self._end(evaluation.version, reached=True, reason="the target is reached")
-        if self._final is not None and not self._evaluations and not self.ended:
+        if self._final is not None and not self._evaluations:
             self._end(self.version, reached=False, reason=self._final)
 
     def _end(self, version: int, reached: bool, reason: str) -> None:
         if self.ended:
             return
-        for session in self.sessions.values():
-            self._acknowledge_now(session)
+        self._acknowledge_all()
         self.ended = True
         self._commands.append(EndRun(version, reached, reason))

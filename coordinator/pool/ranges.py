@@ -1,62 +1,85 @@
-"""The part of a batch that nobody evaluates yet, as sorted disjoint ranges."""
+"""The units of work that nobody evaluates yet, as sorted disjoint ranges."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from dataclasses import dataclass
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Set
+from typing import NamedTuple
+
+NOBODY: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Range:
-    """Directions (or centre episodes) `[first, end)`, best not given to the workers in `avoid`."""
+class Range(NamedTuple):
+    """Units `[first, end)`: directions of a batch, or episodes of a centre evaluation.
+
+    `avoid` are the workers that failed it or let it run out, `attempts` how often it ran out.
+    """
 
     first: int
     end: int
-    avoid: frozenset[str] = frozenset()
+    avoid: frozenset[str] = NOBODY
+    attempts: int = 0
+
+    @property
+    def size(self) -> int:
+        """Units in it."""
+        return self.end - self.first
+
+    def part(self, first: int, end: int) -> Range:
+        """`[first, end)` with the same history."""
+        return Range(first, end, self.avoid, self.attempts)
 
 
 class Ranges:
     """A set of integers kept as ranges; `take` hands out the lowest."""
 
     def __init__(self, first: int, end: int) -> None:
-        self._ranges = [Range(first, end)] if end > first else []
-        self.total = end - first
+        self._ranges: list[Range] = []
+        self.total = 0
+        self.add(Range(first, end))
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[Range]:
         return iter(self._ranges)
 
-    def add(self, first: int, end: int, avoid: frozenset[str] = frozenset()) -> None:
-        """Put `[first, end)` in; none of it may be there already."""
-        if end <= first:
+    def add(self, new: Range) -> None:
+        """Put a range in; none of it may be there already. Neighbours of one history merge."""
+        if new.size <= 0:
             return
-        place = bisect_left(self._ranges, Range(first, end))
-        self._ranges.insert(place, Range(first, end, avoid))
-        self.total += end - first
+        self.total += new.size
+        place = bisect_left(self._ranges, new.first, key=lambda old: old.first)
+        begin, end = place, place
+        if begin > 0 and _continues(self._ranges[begin - 1], new):
+            begin -= 1
+            new = new.part(self._ranges[begin].first, new.end)
+        if end < len(self._ranges) and _continues(new, self._ranges[end]):
+            new = new.part(new.first, self._ranges[end].end)
+            end += 1
+        self._ranges[begin:end] = [new]
 
-    def take(self, most: int, worker: str, heed_avoid: bool = True) -> tuple[int, int] | None:
-        """Take out the lowest range for this worker, at most `most` long: (first, end), or None."""
-        for place, candidate in enumerate(self._ranges):
-            if heed_avoid and worker in candidate.avoid:
+    def take(self, most: int, worker: str, eligible: Set[str]) -> Range | None:
+        """Take out the lowest range for this worker, at most `most` long, or None.
+
+        A range that avoids the worker is for it again once all who are `eligible` are avoided.
+        """
+        for place, whole in enumerate(self._ranges):
+            if worker in whole.avoid and not eligible <= whole.avoid:
                 continue
-            end = min(candidate.end, candidate.first + most)
-            if end == candidate.end:
-                del self._ranges[place]
-            else:
-                self._ranges[place] = Range(end, candidate.end, candidate.avoid)
-            self.total -= end - candidate.first
-            return candidate.first, end
+            end = min(whole.end, whole.first + most)
+            self._ranges[place : place + 1] = [whole.part(end, whole.end)] * (end < whole.end)
+            self.total -= end - whole.first
+            return whole.part(whole.first, end)
         return None
 
     def remove(self, first: int, end: int) -> None:
         """Take out whatever of `[first, end)` is there."""
-        kept: list[Range] = []
-        for candidate in self._ranges:
-            if candidate.end <= first or candidate.first >= end:
-                kept.append(candidate)
-                continue
-            if candidate.first < first:
-                kept.append(Range(candidate.first, first, candidate.avoid))
-            if candidate.end > end:
-                kept.append(Range(end, candidate.end, candidate.avoid))
-            self.total -= min(candidate.end, end) - max(candidate.first, first)
-        self._ranges = kept
+        begin = bisect_right(self._ranges, first, key=lambda old: old.end)
+        stop = bisect_left(self._ranges, end, key=lambda old: old.first)
+        touched = self._ranges[begin:stop]
+        kept = [old.part(old.first, first) for old in touched[:1] if old.first < first]
+        kept += [old.part(end, old.end) for old in touched[-1:] if old.end > end]
+        self._ranges[begin:stop] = kept
+        self.total += sum(r.size for r in kept) - sum(r.size for r in touched)
+
+
+def _continues(low: Range, high: Range) -> bool:
+    return low.end == high.first and low[2:] == high[2:]

@@ -7,11 +7,15 @@ of what is left, so that tasks shrink towards the end of a batch and all workers
 from __future__ import annotations
 
 import math
+from collections import deque
+from statistics import median as median_of
 
 UNKNOWN_SPEED = 1000.0
 """Environment steps per second assumed of a worker that neither said nor showed its speed."""
 UNKNOWN_LEASE = 60.0
-"""Seconds of a lease while nothing of the environment's episode lengths is known."""
+"""Seconds of a lease while the session's speed or the length of episodes is not measured."""
+PATIENCE = 3.0
+"""A lease is overdue after this many times the pool's median task, however slow its worker is."""
 
 
 def task_size(
@@ -45,20 +49,71 @@ def task_size(
 
 
 def lease_seconds(
-    predicted: float, queued: float, floor: float, median: float | None, attempts: int
+    expected: float | None, floor: float, median: float | None, attempts: int
 ) -> float:
-    """Seconds until a lease runs out: 3 x what is predicted, after what the worker holds already.
+    """Seconds until a lease runs out: 3 x what is expected; None: nothing is known yet.
 
     At least `floor`, at most 20 x the pool's `median` task (nobody may claim to be arbitrarily
-    slow), doubled for each earlier lease of the same range that ran out: a deadline that is
-    wrong for every worker must not starve the range.
+    slow), doubled for each earlier lease of the same range that ran out: a deadline that is wrong
+    for every worker must not starve the range.
     """
-    seconds = 3.0 * (predicted + queued)
-    if median is not None:
-        seconds = min(seconds, 20.0 * median)
+    if expected is None:
+        seconds = UNKNOWN_LEASE
+    elif median is None:
+        seconds = 3.0 * expected
+    else:
+        seconds = min(3.0 * expected, 20.0 * median)
     return float(max(floor, seconds) * 2 ** min(attempts, 10))
 
 
-def follow(estimate: float, measured: float, observations: int) -> float:
-    """A moving estimate that forgets half with each observation, and all of a mere declaration."""
-    return measured if observations == 0 else 0.5 * (estimate + measured)
+class Pace:
+    """Environment steps per second of one session, over its last three results.
+
+    A sum of steps over a sum of seconds: results that a network held back and delivered at once
+    don't make it fast.
+    """
+
+    def __init__(self, declared: float) -> None:
+        self.speed = declared or UNKNOWN_SPEED
+        self._results: deque[tuple[float, float]] = deque(maxlen=3)
+        self._count = 0
+
+    @property
+    def measured(self) -> bool:
+        """Whether the speed was seen and not only declared."""
+        return self._count > 0
+
+    def observe(self, steps: float, seconds: float) -> None:
+        """A result of so many steps arrived so long after the last, or after its lease."""
+        if self._count == 1:
+            # The first task also paid for the start of the worker's processes.
+            self._results.clear()
+        self._results.append((steps, seconds))
+        self._count += 1
+        spent = sum(seconds for _, seconds in self._results)
+        if spent > 0.0:
+            self.speed = max(sum(steps for steps, _ in self._results), 1.0) / spent
+
+    def ran_out(self, steps: float, seconds: float) -> None:
+        """So many steps were not done in so many seconds: at most that fast, and at most half."""
+        self.speed = max(min(0.5 * self.speed, steps / seconds), 1e-6)
+        self._results.clear()
+        self._results.append((self.speed * seconds, seconds))
+        self._count = max(self._count, 2)
+
+
+class Durations:
+    """The median of the last hundred tasks' durations, in seconds."""
+
+    def __init__(self) -> None:
+        self._recent: deque[float] = deque(maxlen=101)
+        self._unseen = 0
+        self.median: float | None = None
+
+    def add(self, seconds: float) -> None:
+        """A task took so long; every tenth changes the median."""
+        self._recent.append(seconds)
+        self._unseen += 1
+        if self.median is None or self._unseen >= 10 or len(self._recent) < 10:
+            self._unseen = 0
+            self.median = median_of(self._recent)

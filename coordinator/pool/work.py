@@ -1,0 +1,232 @@
+"""Units of work: which are free, who evaluates which, and what became of each."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Set
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.pool.events import Kind, SessionId
+from coordinator.pool.ranges import NOBODY, Range, Ranges
+
+FREE, ACCEPTED, DROPPED = 0, -1, -2
+"""States of a unit; a positive one is the number of the claim that holds it."""
+MOST_FAILURES = 3
+"""Failures of one unit that confirm it, whoever saw them."""
+
+
+@dataclass(slots=True, eq=False)
+class Claim:
+    """A range that sessions evaluate, usually one; more where an overdue lease has copies."""
+
+    number: int
+    range: Range
+    leases: list[Lease] = field(default_factory=list)
+    open: bool = True
+    """all of its units are still to be settled, so that a whole result of it would count"""
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """A range that one session evaluates until `deadline`."""
+
+    task: int
+    session: SessionId
+    kind: Kind
+    version: int
+    work: Work
+    claim: Claim
+    issued: float
+    expected: float
+    """when the pool expects the result; later it is overdue"""
+    deadline: float
+    copied: bool = False
+    """another session was given the same range because this one is overdue"""
+
+    @property
+    def first(self) -> int:
+        """First direction, or episode of the centre."""
+        return self.claim.range.first
+
+    @property
+    def count(self) -> int:
+        """Directions, or episodes of the centre."""
+        return self.claim.range.size
+
+
+class Work:
+    """Units `[first, end)`, each settled at most once.
+
+    An open unit is either free, and then in `unleased`, or held by exactly one claim. A claim that
+    loses a unit to another result can't count as a whole any more, so all of it is free again.
+    """
+
+    def __init__(self, first: int, end: int) -> None:
+        self.first = first
+        self.unleased = Ranges(first, end)
+        self.missing = end - first
+        """units that are neither accepted nor dropped"""
+        self._states = np.full(end - first, FREE, dtype=np.int64)
+        self._claims: dict[int, Claim] = {}
+        self._failures: dict[int, tuple[str, ...]] = {}
+        self._soonest: list[tuple[float, int, Lease]] = []
+        self._latest: list[tuple[float, int, Lease]] = []
+
+    @property
+    def size(self) -> int:
+        """Number of units."""
+        return len(self._states)
+
+    @property
+    def end(self) -> int:
+        """One past the last unit."""
+        return self.first + self.size
+
+    def extend(self, count: int) -> None:
+        """Append `count` free units."""
+        end = self.end
+        self._states = np.concatenate((self._states, np.full(count, FREE, dtype=np.int64)))
+        self.unleased.add(Range(end, end + count))
+        self.missing += count
+
+    def is_open(self, first: int, end: int) -> NDArray[np.bool_]:
+        """Which of the units `[first, end)` are neither accepted nor dropped."""
+        return self._part(first, end) >= FREE
+
+    def claim(self, number: int, most: int, worker: str, eligible: Set[str]) -> Claim | None:
+        """Hold the lowest free range for this worker, at most `most` units; None: there is none.
+
+        `number` is positive and new.
+        """
+        taken = self.unleased.take(most, worker, eligible)
+        if taken is None:
+            return None
+        claim = self._claims[number] = Claim(number, taken)
+        self._part(taken.first, taken.end)[:] = number
+        return claim
+
+    def enter(self, lease: Lease) -> None:
+        """Count a lease, the first or a copy, among those of its claim."""
+        lease.claim.leases.append(lease)
+        heapq.heappush(self._soonest, (lease.expected, lease.task, lease))
+        heapq.heappush(self._latest, (-lease.expected, lease.task, lease))
+
+    def leave(self, lease: Lease, avoid: frozenset[str] = NOBODY, attempts: int = 0) -> None:
+        """End a lease; where it was its claim's last and the claim open, the range is free again.
+
+        `avoid` and `attempts` are added to the history of the range.
+        """
+        claim = lease.claim
+        claim.leases.remove(lease)
+        if not claim.open:
+            return
+        first, end, avoided, earlier = claim.range
+        claim.range = Range(first, end, avoided | avoid, earlier + attempts)
+        if not claim.leases:
+            self._break(claim, end, end)
+            return
+        for other in claim.leases:
+            if other.copied:
+                other.copied = False
+                heapq.heappush(self._soonest, (other.expected, other.task, other))
+
+    def accept(
+        self, first: int, valid: NDArray[np.bool_], avoid: frozenset[str] = NOBODY
+    ) -> NDArray[np.bool_]:
+        """Settle the open units among `[first, first + len(valid))` that are valid: which they are.
+
+        The open ones that are not valid are free again, for others than `avoid` first.
+        """
+        end = first + len(valid)
+        states = self._part(first, end)
+        self._break_claims(first, end)
+        self.unleased.remove(first, end)
+        taken: NDArray[np.bool_] = valid & (states >= FREE)
+        states[taken] = ACCEPTED
+        settled = int(np.count_nonzero(taken))
+        self.missing -= settled
+        if settled < len(valid):
+            self._free(Range(first, end, avoid))
+        return taken
+
+    def drop(self, unit: int) -> None:
+        """Settle an open unit without a return."""
+        self._break_claims(unit, unit + 1)
+        self.unleased.remove(unit, unit + 1)
+        self._part(unit, unit + 1)[:] = DROPPED
+        self.missing -= 1
+
+    def fail(self, unit: int, worker: str, alone: bool) -> bool:
+        """The episode of this open unit failed on `worker`: is it confirmed that it always does?
+
+        The second failure confirms, on another worker unless this one is `alone`; so does the
+        third on the same one, lest a unit wait for ever for a worker that never answers.
+        """
+        seen = (*self._failures.get(unit, ()), worker)
+        self._failures[unit] = seen
+        return len(seen) >= MOST_FAILURES or (len(seen) == 2 and (alone or seen[0] != worker))
+
+    def overdue(self, now: float, session: SessionId) -> Lease | None:
+        """The lease of an open claim most overdue, unless the session has that range itself."""
+        own: list[tuple[float, int, Lease]] = []
+        found = None
+        while found is None and self._soonest and self._soonest[0][0] < now:
+            entry = heapq.heappop(self._soonest)
+            claim = entry[2].claim
+            if claim.open and entry[2] in claim.leases:
+                if any(lease.session == session for lease in claim.leases):
+                    own.append(entry)
+                else:
+                    found = entry[2]
+                    found.copied = True
+        for entry in own:
+            heapq.heappush(self._soonest, entry)
+        return found
+
+    def has_overdue(self, now: float) -> bool:
+        """Whether there may be an overdue lease without a copy; cheap."""
+        return bool(self._soonest) and self._soonest[0][0] < now
+
+    def expects(self, now: float) -> bool:
+        """Whether a lease that would still count is not overdue yet."""
+        while self._latest:
+            lease = self._latest[0][2]
+            if lease.claim.open and lease in lease.claim.leases:
+                return lease.expected > now
+            heapq.heappop(self._latest)
+        return False
+
+    def _part(self, first: int, end: int) -> NDArray[np.int64]:
+        return self._states[first - self.first : end - self.first]
+
+    def _break_claims(self, first: int, end: int) -> None:
+        """End every claim on a unit of `[first, end)`; what it held elsewhere is free."""
+        states = self._part(first, end)
+        holder = self._claims.get(int(states[0]))
+        if holder is not None and holder.range[:2] == (first, end):
+            self._break(holder, first, end)
+            return
+        for number in np.unique(states[states > FREE]).tolist():
+            self._break(self._claims[number], first, end)
+
+    def _break(self, claim: Claim, first: int, end: int) -> None:
+        """End a claim, and free what it held outside of `[first, end)`."""
+        del self._claims[claim.number]
+        claim.open = False
+        whole = claim.range
+        if whole.first < first:
+            self._free(whole.part(whole.first, first))
+        if whole.end > end:
+            self._free(whole.part(end, whole.end))
+
+    def _free(self, part: Range) -> None:
+        """Put the open units of a range, held by nobody, among the unleased."""
+        states = self._part(part.first, part.end)
+        is_open = states >= FREE
+        states[is_open] = FREE
+        edges = np.flatnonzero(np.diff(is_open, prepend=False, append=False)) + part.first
+        for first, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
+            self.unleased.add(part.part(first, end))
