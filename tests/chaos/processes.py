@@ -1,0 +1,127 @@
+"""Real hosts and workers as operating-system processes, for tests that kill them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent.parent
+DEADLINE = 90.0
+"""Seconds that anything awaited here may take on a slow, busy machine."""
+
+
+@dataclass
+class Running:
+    """A process whose lines are collected as they come."""
+
+    process: subprocess.Popen[str]
+    lines: list[str] = field(default_factory=list)
+    _news: threading.Condition = field(default_factory=threading.Condition)
+    _reader: threading.Thread | None = None
+
+    def start_reading(self) -> None:
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def await_line(self, text: str, count: int = 1) -> str:
+        """The count-th line that contains `text`; fails with all lines at the deadline."""
+        until = time.monotonic() + DEADLINE
+        with self._news:
+            while True:
+                found = [line for line in self.lines if text in line]
+                if len(found) >= count:
+                    return found[count - 1]
+                left = until - time.monotonic()
+                assert left > 0, f"no line with {text!r} in:\n" + "\n".join(self.lines)
+                if self.process.poll() is not None and not (
+                    self._reader and self._reader.is_alive()
+                ):
+                    raise AssertionError(f"ended without {text!r}:\n" + "\n".join(self.lines))
+                self._news.wait(min(left, 0.5))
+
+    def await_end(self) -> int:
+        """The exit code, once the process has ended and all of its lines are read."""
+        code = self.process.wait(DEADLINE)
+        if self._reader is not None:
+            self._reader.join(DEADLINE)
+        return code
+
+    def last_json(self) -> dict[str, Any]:
+        """The last line, as JSON."""
+        value: dict[str, Any] = json.loads(self.lines[-1])
+        return value
+
+    def signal(self, number: int) -> None:
+        self.process.send_signal(number)
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            with self._news:
+                self.lines.append(line.rstrip("\n"))
+                self._news.notify_all()
+
+
+@contextmanager
+def running(*command: str) -> Iterator[Running]:
+    """The process, killed with all that it started if it is still there at the end."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    run = Running(process)
+    run.start_reading()
+    try:
+        yield run
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+@contextmanager
+def host(*arguments: str, run_dir: Path) -> Iterator[tuple[Running, str]]:
+    """A host with its own broker on a free port, and the URL that workers join with."""
+    command = ["shoal", "host", *arguments, "--broker", "embedded", "--port", "0"]
+    with running(*command, "--run-dir", str(run_dir), "--json") as process:
+        line = process.await_line("shoal join mqtt://")
+        yield process, line.split("shoal join ")[1].strip()
+
+
+@contextmanager
+def worker(url: str, home: Path, *arguments: str) -> Iterator[Running]:
+    """A worker of one core that joins there."""
+    with running("worker", url, "--nice", "0", "--home", str(home), *arguments) as process:
+        yield process
+
+
+def updates(run_dir: Path) -> list[dict[str, Any]]:
+    """The updates that the run directory tells of so far."""
+    text = (run_dir / "metrics.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
+    return [line for line in lines if line["kind"] == "update"]
+
+
+def await_updates(run_dir: Path, count: int) -> None:
+    """Wait until the run has made so many updates."""
+    until = time.monotonic() + DEADLINE
+    while len(updates(run_dir)) < count:
+        assert time.monotonic() < until, f"no {count} updates in {run_dir}"
+        time.sleep(0.02)  # between looks at a file; nothing depends on its length
