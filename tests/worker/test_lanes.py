@@ -231,7 +231,7 @@ def test_an_instance_that_failed_is_closed_and_replaced():
 
 
 def test_lanes_are_few_for_slow_environments_and_large_policies():
-    assert lane_count(226, 10e-6) == 30
+    assert lane_count(226, 10e-6) == lanes.MOST_LANES
     assert lane_count(226, 60e-6) < lane_count(226, 10e-6)
     assert lane_count(1_000_000, 10e-6) == lane_count(226, 1.0) == lanes.FEWEST_LANES
     assert lane_count(5, 1e-9) == lanes.MOST_LANES

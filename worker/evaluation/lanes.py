@@ -32,7 +32,7 @@ BUILT_AT_ONCE = 8  # directions: they share a block of the noise stream
 FEWEST_LANES = 4
 MOST_LANES = 64
 LANES_BYTES = 256 << 10  # parameters of all lanes stay in the cache of a core
-CALL_SECONDS = 3e-6  # a batched forward pass costs this much besides its lanes
+CALL_SECONDS = 8e-6  # what a step of the lanes costs besides its lanes
 CALL_SHARE = 0.01  # of the time that the lanes' environments take
 
 EPISODES = 1 << 16  # episode indices of a direction or version
