@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from protocol import spec as run_spec
-from protocol.errors import ShoalError
 from protocol.spec import RunSpec, SpecError
 
 DESCRIBE_TIMEOUT = 60.0
@@ -58,20 +57,8 @@ def default_name(environment: str) -> str:
 
 def _described(environment: Mapping[str, Any]) -> dict[str, Any]:
     """Spaces and usual target of the environment, as spec values; asks a process of its own."""
-    command = [sys.executable, "-m", "worker.describe", environment["id"]]
-    command += ["--kwargs", json.dumps(environment.get("kwargs", {}))]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DESCRIBE_TIMEOUT)
-        said = json.loads(done.stdout.strip().splitlines()[-1])
-    except subprocess.TimeoutExpired:
-        raise ShoalError(
-            f"{environment['id']} did not tell its spaces within {DESCRIBE_TIMEOUT:.0f} s: "
-            "give environment.observation and environment.action in a run file"
-        ) from None
-    except (IndexError, ValueError):
-        raise ShoalError(
-            f"{environment['id']} can't be made here: {done.stderr.strip()[-300:] or 'no reason'}"
-        ) from None
+    name = environment["id"]
+    said = _ask(name, _as_json(environment.get("kwargs", {})))
     if "error" in said:
         raise SpecError(str(said["error"]))
     described: dict[str, Any] = {
@@ -80,3 +67,34 @@ def _described(environment: Mapping[str, Any]) -> dict[str, Any]:
     if said.get("reward_threshold") is not None:
         described["stop"] = {"target": said["reward_threshold"]}
     return described
+
+
+def _ask(name: str, kwargs: str) -> dict[str, Any]:
+    """What the environment says of itself."""
+    command = [sys.executable, "-m", "worker.describe", "--kwargs", kwargs, "--", name]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=DESCRIBE_TIMEOUT)
+    except subprocess.TimeoutExpired:
+        raise SpecError(
+            f"{name} did not tell its spaces within {DESCRIBE_TIMEOUT:.0f} s: "
+            "give environment.observation and environment.action in a run file"
+        ) from None
+    except (OSError, ValueError) as error:  # a name too long for a command, or with a NUL
+        raise SpecError(f"environment.id {name[:80]!r} can't be asked for: {error}") from None
+    try:
+        said = json.loads(done.stdout.strip().splitlines()[-1])
+    except (IndexError, ValueError):
+        said = None
+    if not isinstance(said, dict):
+        reason = " ".join(done.stderr.split())[-300:] or f"exit code {done.returncode}"
+        raise SpecError(f"{name} can't be made here: {reason}")
+    return said
+
+
+def _as_json(kwargs: Any) -> str:
+    try:
+        return json.dumps(kwargs)
+    except (TypeError, ValueError):
+        raise SpecError(
+            f"environment.kwargs is {kwargs!r}: it must be a table of numbers, texts and booleans"
+        ) from None

@@ -1,4 +1,4 @@
-"""Hosting one run: broker, run directory, server and signals put together."""
+"""Hosting one run: its key and directory, the server, and signals put together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coordinator.directory import RunDirectory
-from coordinator.server import Outcome, Progress, Server
+from coordinator.progress import Outcome, Progress
 from protocol.address import join_line, parse_address
 from protocol.identity import Identity, run_id
 from protocol.spec import RunSpec
@@ -22,6 +22,8 @@ class Run:
     id: str
     identity: Identity
     directory: RunDirectory
+    reuses_key: bool
+    """whether others may lead, or have led, a run with this key"""
 
 
 def prepare(spec: RunSpec, where: Path | None, key: Path | None = None) -> Run:
@@ -33,7 +35,7 @@ def prepare(spec: RunSpec, where: Path | None, key: Path | None = None) -> Run:
     run = run_id(spec.name, identity.public_key)
     directory = RunDirectory(where if where is not None else Path("runs") / run, run)
     identity.save(directory.key_path)
-    return Run(run, identity, directory)
+    return Run(run, identity, directory, reuses_key=key is not None)
 
 
 async def lead(
@@ -47,14 +49,20 @@ async def lead(
 ) -> Outcome:
     """Lead the run over this broker until it ends; SIGINT and SIGTERM end it orderly.
 
-    `on_ready` gets the URL that volunteers join with, without the command.
+    `on_ready` gets the command that volunteers join with. Raises `ShoalError` where the run can't
+    be led: no broker, somebody who leads it already, a disk that takes no more.
     """
+    # Loaded here: compiled code takes a while, and whoever prepares a run may start others first.
+    from coordinator.leading import next_epoch
+    from coordinator.peers import Leader
+    from coordinator.server import Server
+
     address = parse_address(broker_url)
     join = join_line(broker_url, run.id, run.identity.fingerprint)
+    epoch = await next_epoch(address, run.id, run.identity) if run.reuses_key else 1
     server = Server(
         spec,
-        run.id,
-        run.identity,
+        Leader(run.id, run.identity, epoch),
         run.directory,
         address,
         on_event=on_event,

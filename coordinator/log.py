@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
+from array import array
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from protocol.errors import ShoalError
 
 SCHEMA = 1
-_TABLES = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-CREATE TABLE updates (
-    version INTEGER PRIMARY KEY,  -- the update leads from this version to the next
-    payload BLOB NOT NULL,        -- the signed message, exactly as it was published
-    made_at REAL NOT NULL,        -- Unix time, for people
-    members INTEGER NOT NULL,
-    late INTEGER NOT NULL
-);
-CREATE TABLE evaluations (
-    version INTEGER PRIMARY KEY,
-    episodes INTEGER NOT NULL,
-    mean REAL NOT NULL,
-    deviation REAL NOT NULL,
-    complete INTEGER NOT NULL     -- whether it went beyond the screening
-);
-"""
+_TABLES = (
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    """
+    CREATE TABLE updates (
+        version INTEGER PRIMARY KEY,  -- the update leads from this version to the next
+        payload BLOB NOT NULL,        -- the signed message, exactly as it was published
+        made_at REAL NOT NULL,        -- Unix time, for people
+        members INTEGER NOT NULL,
+        late INTEGER NOT NULL
+    )
+    """,
+    """
+    CREATE TABLE evaluations (
+        version INTEGER PRIMARY KEY,
+        episodes INTEGER NOT NULL,
+        mean REAL NOT NULL,
+        deviation REAL NOT NULL,
+        complete INTEGER NOT NULL     -- whether it went beyond the screening
+    )
+    """,
+)
 
 
 class LogError(ShoalError):
@@ -34,74 +41,83 @@ class LogError(ShoalError):
 
 
 class UpdateLog:
-    """The updates of one run, in order, with what is worth knowing of each.
+    """The updates of one run, in order and without a gap, with what is worth knowing of each.
 
     `PRAGMA synchronous = FULL`: when `append` returns, the update has reached the disk. Methods may
-    be called from any one thread at a time.
+    be called from any thread; they wait for each other.
     """
 
     def __init__(self, path: Path, run: str) -> None:
+        """Open the log, or make it for this run. Raises `LogError`."""
         self._path = path
-        try:
-            self._connection = sqlite3.connect(path, check_same_thread=False)
+        self._lock = threading.Lock()
+        self._ends = array("Q", [0])
+        opening = self._explained("can't be opened", "give a --run-dir on a working disk")
+        with opening, ExitStack() as undo:
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            undo.callback(self._connection.close)
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
             self._prepare(run)
-        except sqlite3.Error as error:
-            raise LogError(f"the log {path} can't be opened ({error}): see the disk") from None
+            undo.pop_all()
+
+    @property
+    def version(self) -> int:
+        """The version that the last update leads to."""
+        return len(self._ends) - 1
 
     def append(self, version: int, payload: bytes, members: int, late: int) -> None:
         """Keep the update version -> version + 1 for good. Raises `LogError`."""
         row = (version, payload, time.time(), members, late)
-        try:
-            with self._connection:
+        problem = f"can't keep update {version}, which is not published"
+        with self._lock, self._explained(problem, "free the disk and start anew"):
+            if version != self.version:
+                raise LogError(f"{self._path} {problem}: it ends at version {self.version}")
+            with self._transaction():
                 self._connection.execute("INSERT INTO updates VALUES (?, ?, ?, ?, ?)", row)
-        except sqlite3.Error as error:
-            raise LogError(
-                f"update {version} can't be written to {self._path} ({error}): "
-                "the run stops before publishing it; free the disk"
-            ) from None
+            self._ends.append(self._ends[-1] + len(payload))
 
     def record_evaluation(
         self, version: int, episodes: int, mean: float, deviation: float, complete: bool
     ) -> None:
         """Keep a centre evaluation. Raises `LogError`."""
         row = (version, episodes, mean, deviation, complete)
-        try:
-            with self._connection:
-                self._connection.execute(
-                    "INSERT OR REPLACE INTO evaluations VALUES (?, ?, ?, ?, ?)", row
-                )
-        except sqlite3.Error as error:
-            raise LogError(f"{self._path} can't be written ({error}): free the disk") from None
+        problem = f"can't keep the evaluation of version {version}"
+        with self._lock, self._explained(problem, "free the disk and start anew"):
+            self._connection.execute(
+                "INSERT OR REPLACE INTO evaluations VALUES (?, ?, ?, ?, ?)", row
+            )
 
-    def payloads(self, first: int, end: int) -> Iterator[bytes]:
-        """The signed updates of versions `[first, end)`, in order."""
-        rows = self._connection.execute(
-            "SELECT payload FROM updates WHERE version >= ? AND version < ? ORDER BY version",
-            (first, end),
-        )
-        for (payload,) in rows:
-            yield payload
+    def updates(self, first: int, end: int) -> list[bytes]:
+        """The signed updates that lead from version `first` to `end`, in order. Raises `LogError`.
+
+        They may be large: see `size` first.
+        """
+        with self._lock, self._explained("can't be read", "see to the disk"):
+            rows = self._connection.execute(
+                "SELECT payload FROM updates WHERE version >= ? AND version < ? ORDER BY version",
+                (first, end),
+            )
+            return [payload for (payload,) in rows]
 
     def size(self, first: int, end: int) -> int:
-        """Bytes of `payloads(first, end)` together."""
-        row = self._connection.execute(
-            "SELECT COALESCE(SUM(LENGTH(payload)), 0) FROM updates"
-            " WHERE version >= ? AND version < ?",
-            (first, end),
-        ).fetchone()
-        return int(row[0])
+        """Bytes of the updates that lead from version `first` to `end`, neither beyond the log.
+
+        Cheap: nothing is read.
+        """
+        return self._ends[end] - self._ends[first] if first < end else 0
 
     def close(self) -> None:
         """Let go of the file."""
-        self._connection.close()
+        with self._lock:
+            self._connection.close()
 
     def _prepare(self, run: str) -> None:
         found = self._connection.execute("PRAGMA user_version").fetchone()[0]
         if found == 0:
-            with self._connection:
-                self._connection.executescript(_TABLES)
+            with self._transaction():
+                for table in _TABLES:
+                    self._connection.execute(table)
                 self._connection.execute("INSERT INTO meta VALUES ('run', ?)", (run,))
                 self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
             return
@@ -111,4 +127,29 @@ class UpdateLog:
             )
         (owner,) = self._connection.execute("SELECT value FROM meta WHERE key = 'run'").fetchone()
         if owner != run:
-            raise LogError(f"{self._path} belongs to the run {owner}, not to {run}")
+            raise LogError(
+                f"{self._path} belongs to the run {owner}, not to {run}: give another --run-dir"
+            )
+        for (size,) in self._connection.execute(
+            "SELECT LENGTH(payload) FROM updates ORDER BY version"
+        ):
+            self._ends.append(self._ends[-1] + size)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """All or nothing."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _explained(self, problem: str, remedy: str) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise LogError(f"the log {self._path} {problem} ({error}): {remedy}") from None

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from coordinator.allowance import Allowance
 from coordinator.pool.events import SessionId
 from protocol.envelope import open_signed, peek_signed, signed
-from protocol.identity import Identity, SessionKeys, Transcript, worker_id
-from protocol.messages import Hello, Welcome
+from protocol.identity import AgreementError, Identity, SessionKeys, Transcript, worker_id
+from protocol.messages import Bye, Hello, Welcome
 from protocol.packing import WireError
 from protocol.spec import PROTOCOL_VERSION
 
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """A welcomed session: its identity key, the key shared with it, and what it said of itself."""
-
-    id: SessionId
-    worker_key: bytes
-    session_key: bytes
-    name: str
-    device: str
+MOST_SESSIONS = 10_000
+"""Sessions at once; as many that are gone are remembered."""
+SIGNATURES_PER_SECOND = 500
+"""Signatures of strangers that are looked at: a hello costs about 0.3 ms. Who is left out says
+hello again."""
+SIGNATURES_AT_ONCE = 2000
+NONCES_KEPT = 256
+"""Hellos of a session that are recognised when somebody sends them again."""
+REMIND_EVERY = 5.0
+"""Seconds between two reminders to one session that it should say hello again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,44 +33,147 @@ class Leader:
     epoch: int
 
 
-def read_hello(leader: Leader, id: SessionId, payload: bytes) -> Hello:
-    """The hello of the session whose topic it came on. Raises `WireError`."""
-    claimed = peek_signed(payload)
-    if not isinstance(claimed, Hello):
-        raise WireError("a signed request that is not a hello")
-    if worker_id(claimed.worker_key) != id.worker:
-        raise WireError("a hello on another worker's topic")
-    open_signed(payload, claimed.worker_key, "hello", (leader.run, id.session))
-    return claimed
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A welcomed session: its identity key, the key shared with it, and what it said of itself."""
+
+    id: SessionId
+    worker_key: bytes
+    session_key: bytes
+    name: str
+    device: str
+    nonces: tuple[bytes, ...]
+    """of its hellos so far, the last is the one that the session key came from"""
 
 
-def reason_to_refuse(hello: Hello) -> str:
-    """Why this worker can't take part, empty if it can."""
-    if hello.protocol != PROTOCOL_VERSION:
-        newer = "upgrade the worker" if hello.protocol < PROTOCOL_VERSION else "upgrade the host"
-        return f"protocol {hello.protocol} is spoken there, {PROTOCOL_VERSION} here: {newer}"
-    return ""
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """A genuine hello, and the signed welcome that answers it; `refused` is why, or empty."""
+
+    hello: Hello
+    answer: bytes
+    refused: str
 
 
-def welcome(
-    leader: Leader, id: SessionId, hello: Hello, version: int, digest: bytes
-) -> tuple[Peer | None, bytes]:
-    """The peer, or None if it is refused, and the signed answer to it."""
-    keys = SessionKeys.generate()
-    refused = reason_to_refuse(hello)
-    answer = Welcome(hello.nonce, keys.public_key, leader.epoch, version, digest, refused)
-    payload = signed(leader.identity, "welcome", (leader.run, id.worker, id.session), answer)
-    if refused:
-        return None, payload
-    transcript = Transcript(
-        run=leader.run,
-        epoch=leader.epoch,
-        session=id.session,
-        worker_key=hello.worker_key,
-        host_key=leader.identity.public_key,
-        worker_exchange=hello.exchange_key,
-        host_exchange=keys.public_key,
-        worker_nonce=hello.nonce,
-    )
-    peer = Peer(id, hello.worker_key, keys.agree(transcript), hello.name, hello.device)
-    return peer, payload
+class Peers:
+    """All sessions that share a key with us.
+
+    A session that is gone keeps its key for as long as there is room: a result that was on its way
+    still counts, a session that only seemed gone can be asked to say hello again, and a hello of it
+    that somebody else sends once more is recognised.
+    """
+
+    def __init__(self, leader: Leader, now: float) -> None:
+        self._leader = leader
+        self._here: dict[SessionId, Peer] = {}
+        self._gone: dict[SessionId, Peer] = {}
+        self._signatures = Allowance(SIGNATURES_PER_SECOND, SIGNATURES_AT_ONCE, now)
+        self._reminded: dict[SessionId, float] = {}
+
+    def get(self, id: SessionId) -> Peer | None:
+        """The session, here or gone, or None for a stranger."""
+        return self._here.get(id) or self._gone.get(id)
+
+    def greet(
+        self, id: SessionId, payload: bytes, version: int, digest: bytes, now: float
+    ) -> Greeting:
+        """Judge the hello of the session whose topic it came on; unless refused, it is here now.
+
+        `version` and `digest` are what the welcome tells it of the run. Raises `WireError`.
+        """
+        hello = self._read_hello(id, payload, now)
+        keys = SessionKeys.generate()
+        refused = self._reason_to_refuse(id, hello)
+        if not refused:
+            self._enter(id, hello, self._agree(id, hello, keys))
+        leader = self._leader
+        answer = Welcome(hello.nonce, keys.public_key, leader.epoch, version, digest, refused)
+        context = (leader.run, id.worker, id.session)
+        return Greeting(hello, signed(leader.identity, "welcome", context, answer), refused)
+
+    def read_bye(self, id: SessionId, payload: bytes, now: float) -> Bye:
+        """The goodbye of a session, said by itself or by its will. Raises `WireError`."""
+        peer = self.get(id)
+        if peer is None:
+            raise WireError("a goodbye of a stranger")
+        self._look_at_signature(now)
+        message = open_signed(payload, peer.worker_key, "status", (self._leader.run, id.session))
+        if not isinstance(message, Bye):
+            raise WireError("a signed status that is not a goodbye")
+        return message
+
+    def leave(self, id: SessionId) -> None:
+        """The session is gone, or seems to be."""
+        peer = self._here.pop(id, None)
+        if peer is not None:
+            self._gone[id] = peer
+            if len(self._gone) > MOST_SESSIONS:
+                forgotten = next(iter(self._gone))
+                del self._gone[forgotten]
+                self._reminded.pop(forgotten, None)
+
+    def should_remind(self, id: SessionId, now: float) -> bool:
+        """Whether a session that speaks though it is gone should now be told to say hello again."""
+        if id not in self._gone or now - self._reminded.get(id, -REMIND_EVERY) < REMIND_EVERY:
+            return False
+        self._reminded[id] = now
+        return True
+
+    def _read_hello(self, id: SessionId, payload: bytes, now: float) -> Hello:
+        claimed = peek_signed(payload)
+        if not isinstance(claimed, Hello):
+            raise WireError("a signed request that is not a hello")
+        if worker_id(claimed.worker_key) != id.worker:
+            raise WireError("a hello on another worker's topic")
+        known = self.get(id)
+        if known is not None and claimed.nonce in known.nonces:
+            raise WireError("a hello that came before")
+        self._look_at_signature(now)
+        open_signed(payload, claimed.worker_key, "hello", (self._leader.run, id.session))
+        return claimed
+
+    def _look_at_signature(self, now: float) -> None:
+        if not self._signatures.take(1, now):
+            raise WireError("more signatures than there is time for")
+
+    def _reason_to_refuse(self, id: SessionId, hello: Hello) -> str:
+        """Why this session can't take part, empty if it can."""
+        if hello.protocol != PROTOCOL_VERSION:
+            older = "worker" if hello.protocol < PROTOCOL_VERSION else "host"
+            return (
+                f"protocol {hello.protocol} is spoken there, {PROTOCOL_VERSION} here: "
+                f"upgrade the {older}"
+            )
+        if id not in self._here and len(self._here) >= MOST_SESSIONS:
+            return f"the run has the {MOST_SESSIONS:,} sessions that it can have: join later"
+        return ""
+
+    def _agree(self, id: SessionId, hello: Hello, keys: SessionKeys) -> bytes:
+        transcript = Transcript(
+            run=self._leader.run,
+            epoch=self._leader.epoch,
+            session=id.session,
+            worker_key=hello.worker_key,
+            host_key=self._leader.identity.public_key,
+            worker_exchange=hello.exchange_key,
+            host_exchange=keys.public_key,
+            worker_nonce=hello.nonce,
+        )
+        try:
+            return keys.agree(transcript)
+        except AgreementError as error:
+            raise WireError(f"a hello with a useless key: {error}") from None
+
+    def _enter(self, id: SessionId, hello: Hello, session_key: bytes) -> None:
+        known = self.get(id)
+        earlier = known.nonces[1 - NONCES_KEPT :] if known is not None else ()
+        self._gone.pop(id, None)
+        self._reminded.pop(id, None)
+        self._here[id] = Peer(
+            id=id,
+            worker_key=hello.worker_key,
+            session_key=session_key,
+            name=hello.name,
+            device=hello.device,
+            nonces=(*earlier, hello.nonce),
+        )

@@ -11,6 +11,10 @@ from protocol.messages import Result, result_arrays
 from protocol.packing import WireError
 from protocol.spec import RunSpec
 
+LONGEST_EPISODE = 10_000_000
+"""Steps of an episode at most where the spec leaves it to the environment: the counters of steps
+that travel in updates and snapshots must never overflow, whatever a worker claims."""
+
 
 def judge(spec: RunSpec, run: str, secret: bytes, id: SessionId, result: Result) -> Arrived:
     """The pool's event for this result. Raises `WireError` with the reason to refuse it."""
@@ -29,15 +33,18 @@ def judge(spec: RunSpec, run: str, secret: bytes, id: SessionId, result: Result)
     if not authentic:
         raise WireError("this worker never had a lease of that range")
     returns, lengths = result_arrays(result)
-    if spec.environment.max_steps:
-        longest = spec.environment.max_steps * result.episodes
-        if np.any(lengths > longest):
-            raise WireError(f"an episode of more than {spec.environment.max_steps} steps")
+    longest = spec.environment.max_steps or LONGEST_EPISODE
+    if np.any(lengths > longest * result.episodes):
+        raise WireError(f"an episode of more than {longest:,} steps")
     if spec.normalizer.enabled and result.kind == "members":
+        frames = lengths.sum(axis=1)[~np.isnan(returns[:, 0])]
+        if np.any(frames > _most_frames(spec)):
+            raise WireError(f"more than {_most_frames(spec):,} frames of a direction")
         sums = normalizer.from_bytes(result.observed, spec.environment.observation.size)
-        frames = int(lengths[~np.isnan(returns)].sum())
-        if sums.count != frames:
-            raise WireError(f"observation sums of {sums.count} frames for {frames} steps")
+        if sums.count != frames.sum():
+            raise WireError(f"observation sums of {sums.count} frames for {frames.sum()} steps")
+    elif result.observed:
+        raise WireError("observation sums that nobody asked for")
     return Arrived(
         session=id,
         task=result.task,
@@ -49,3 +56,9 @@ def judge(spec: RunSpec, run: str, secret: bytes, id: SessionId, result: Result)
         observed=result.observed,
         failed=result.failed,
     )
+
+
+def _most_frames(spec: RunSpec) -> int:
+    """Frames of one direction, such that no update can merge more than can be counted."""
+    batches = 1 + spec.pool.max_staleness
+    return normalizer.MAX_COUNT // (spec.directions * batches)

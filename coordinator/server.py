@@ -1,21 +1,23 @@
-"""The coordinator's shell: wires broker link, pool, log and timer; decides nothing."""
+"""The coordinator's shell: wires broker link, pool, disk and timers; decides nothing."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
+import contextlib
 import logging
+import random
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coordinator import peers, update
-from coordinator.directory import RunDirectory, policy_tensors
+from coordinator import metrics, update
+from coordinator.allowance import Allowance
+from coordinator.directory import RunDirectory
+from coordinator.leading import Contact
 from coordinator.log import UpdateLog
-from coordinator.peers import Leader, Peer
+from coordinator.peers import Leader, Peer, Peers
 from coordinator.pool import Pool
 from coordinator.pool.events import (
     CentreJudged,
@@ -35,72 +37,37 @@ from coordinator.pool.events import (
     Tick,
     Updated,
 )
+from coordinator.progress import Outcome as Outcome
+from coordinator.progress import Progress as Progress
+from coordinator.recorder import Recorder
 from coordinator.results import judge
 from coordinator.serving import Serving
-from protocol import messages, replay, snapshot, state, topics
-from protocol import spec as run_spec
+from coordinator.versions import Versions
+from coordinator.voice import Phase, RunState, Voice, beat_payload
+from protocol import messages, noise, replay, snapshot, topics
 from protocol.address import Address
-from protocol.envelope import (
-    Wrapping,
-    open_plain,
-    open_sealed,
-    open_signed,
-    plain,
-    sealed,
-    signed,
-    wrapping_of,
-)
-from protocol.identity import Identity, lease_token
+from protocol.envelope import Wrapping, open_plain, open_sealed, wrapping_of
+from protocol.identity import new_session
 from protocol.link import Link, Will, client_id
-from protocol.packing import MAX_MESSAGE, WireError
-from protocol.spec import PROTOCOL_VERSION, RunSpec
-from protocol.state import State
+from protocol.packing import WireError
+from protocol.spec import RunSpec
 
 BEAT_SECONDS = 2.0
 TICK_SECONDS = 0.05
-POLICY_SECONDS = 1.0
-"""The policy file is rewritten at most this often while the run goes on."""
-SNAPSHOT_EVERY = 64
-"""Every so many updates the signed update carries the digest of the full state."""
+HERE_WITHIN = 0.3
+"""Seconds in which an answer to `who` comes, so that many runs don't answer in one moment."""
+GOODBYE_SECONDS = 3.0
+"""Seconds that a lost broker may take to come back to hear that the run has ended."""
+LONGEST_LINE = 300
+
+_TOPICS: dict[str, tuple[type[messages.Message], ...]] = {
+    "req": (messages.Refusal, messages.Credit, messages.CatchUp, messages.ChunkRequest),
+    "results": (messages.Result,),
+    "status": (messages.Status,),
+}
+"""What a session may say under its key, by the kind of topic."""
 
 _LOGGER = logging.getLogger("shoal.coordinator")
-
-
-@dataclass(slots=True)
-class Progress:
-    """What a person who watches wants to know now."""
-
-    version: int = 0
-    workers: int = 0
-    episodes: int = 0
-    """episodes that counted, the centre's included"""
-    steps: int = 0
-    mean: float = float("nan")
-    centre: CentreJudged | None = None
-    wire_bytes: int = 0
-    accepted: int = 0
-    """directions of the open batch that are here, of `batch`"""
-    batch: int = 0
-    quiet: str = ""
-
-    @property
-    def wire_bytes_per_episode(self) -> float:
-        """Bytes for tasks, results, acknowledgements and updates, per episode used."""
-        return self.wire_bytes / self.episodes if self.episodes else 0.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
-    """How a run ended and what it returns."""
-
-    reached: bool
-    reason: str
-    version: int
-    updates: int
-    centre: CentreJudged | None
-    """the last evaluation of the returned version"""
-    params_hash: str
-    progress: Progress
 
 
 class Server:
@@ -109,8 +76,7 @@ class Server:
     def __init__(
         self,
         spec: RunSpec,
-        run: str,
-        identity: Identity,
+        leader: Leader,
         directory: RunDirectory,
         address: Address,
         *,
@@ -119,402 +85,365 @@ class Server:
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         """`on_event` gets a line for people, `on_update` the progress after each update,
-        `on_ready` is called when workers can join."""
+        `on_ready` is called when workers can join. Needs a running event loop."""
         self.spec = spec
-        self.run_id = run
-        self._identity = identity
-        self._directory = directory
-        self._rules = replay.arithmetic(spec)
-        self._state = replay.initial_state(spec)
-        self._log = UpdateLog(directory.log_path, run)
-        self._secret = directory.make_secret()
-        self._leader = Leader(run, identity, epoch=1)
-        self._pool = Pool(spec, 0, self._now())
-        self._peers: dict[SessionId, Peer] = {}
-        self._digests = {0: state.params_digest(self._state.theta)}
-        self._kept: dict[int, State] = {0: self._state}
-        self._judged: dict[int, CentreJudged] = {}
+        self.progress = Progress()
+        self._leader = leader
         self._on_event = on_event
         self._on_update = on_update
         self._on_ready = on_ready
-        self._ended: asyncio.Future[EndRun] | None = None
+        self._rules = replay.arithmetic(spec)
+        self._versions = Versions(replay.initial_state(spec), spec.versions_kept)
+        self._secret = directory.make_secret()
+        log = UpdateLog(directory.log_path, leader.run)
+        self._recorder = Recorder(spec, directory, log, self._fail)
+        self._pool = Pool(spec, 0, now())
+        self._peers = Peers(leader, now())
+        self._complaints = Allowance(1.0, 10.0, now())
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._updating: asyncio.Task[None] | None = None
+        self._over = asyncio.Event()
+        self._end: EndRun | None = None
+        self._failure: BaseException | None = None
         self._stop_asked = False
-        self._policy_written = 0.0
-        self._jobs: set[asyncio.Task[None]] = set()
-        self.progress = Progress(batch=spec.directions)
-        self._started = time.monotonic()
+        self._began = time.monotonic()
+        self._connected = asyncio.Event()
+        self._quiet = ""
+        self._quiet_beats = 0
+        self._answering: asyncio.TimerHandle | None = None
+        self._contact = Contact(address, self._say)
         self._link = Link(
             address,
-            client_id=client_id(identity.worker, "leader"),
+            client_id=client_id(leader.identity.worker, new_session()),
             on_message=self._on_message,
             on_connected=self._on_connected,
-            on_disconnected=lambda reason: on_event(f"broker lost: {reason}"),
-            on_retry=lambda reason, delay: on_event(
-                f"broker {address.broker} unreachable ({reason}), next try in {delay:.1f} s"
+            on_disconnected=self._on_disconnected,
+            on_retry=self._contact.failed,
+            will=Will(
+                topics.beat(leader.run), beat_payload(leader, 0, self._versions.digest, "lost")
             ),
-            will=Will(topics.beat(run), plain(self._beat("lost")), 0, False),
-            subscriptions=topics.coordinator_filters(run),
+            subscriptions=topics.coordinator_filters(leader.run),
         )
-        self._serving = Serving(self._link, self._log, self._leader, lambda: self._state)
+        self._voice = Voice(self._link, leader, spec, self._secret)
+        self._serving = Serving(
+            self._link,
+            log,
+            leader,
+            lambda: self._versions.current,
+            snapshot.state_bytes(self._rules),
+        )
 
     async def run(self) -> Outcome:
         """Lead the run until it ends. Raises `ShoalError` where it can't go on."""
-        loop = asyncio.get_running_loop()
-        self._ended = loop.create_future()
-        self._directory.write_spec(self.spec)
-        self._write_policy(self._state, force=True)
-        tasks = [
-            asyncio.create_task(self._link.run()),
-            asyncio.create_task(self._tick_for_ever()),
-            asyncio.create_task(self._beat_for_ever()),
-        ]
+        self._recorder.begin()
+        self._recorder.policy(self._versions.get(0))
+        for service in (
+            self._link.run(),
+            self._contact.wait(),
+            self._serving.run(),
+            self._tick_for_ever(),
+            self._beat_for_ever(),
+            asyncio.to_thread(_load_kernels, self.spec),
+        ):
+            self._start(service)
         try:
-            for failing in tasks:
-                failing.add_done_callback(self._job_done)
-            return await self._finish(await self._ended)
+            await self._over.wait()
+            return await self._finish()
         finally:
-            self._serving.close()
-            for task in [*tasks, *self._jobs]:
+            if self._answering is not None:
+                self._answering.cancel()
+            for task in self._tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, *self._jobs, return_exceptions=True)
-            self._log.close()
-            self._directory.close()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._recorder.close()
 
     def stop(self, reason: str) -> None:
         """End the run now, orderly; `run` returns soon after."""
         self._stop_asked = True
         self._decide(StopAsked(reason))
 
-    # The clock.
+    # Tasks and timers.
 
-    @staticmethod
-    def _now() -> float:
-        """Seconds that go on while the machine sleeps, where the platform has such a clock."""
-        clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-        return time.clock_gettime(clock)
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Do something beside the rest; where it fails, the run does."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+        return task
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None:
+            self._fail(failure)
+
+    def _fail(self, failure: BaseException) -> None:
+        """The run can't go on; the first reason is the one to tell."""
+        if self._failure is None:
+            self._failure = failure
+        self._over.set()
 
     async def _tick_for_ever(self) -> None:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self._decide(Tick())
-            self._serving.forget_old(asyncio.get_running_loop().time())
 
     async def _beat_for_ever(self) -> None:
         while True:
             await asyncio.sleep(BEAT_SECONDS)
-            self._publish_beat()
+            self._beat()
+            self._serving.forget_old()
+            self._say_if_quiet()
+
+    def _say_if_quiet(self) -> None:
+        """Tell why nothing happens, once nothing has for two beats."""
+        quiet = self._pool.quiet_because()
+        if quiet != self._quiet:
+            self._quiet, self._quiet_beats = quiet, 0
+        self._quiet_beats += 1
+        if quiet and self._quiet_beats == 2:
+            self._say(f"waiting: {quiet}")
 
     # What comes in.
 
     def _on_connected(self, first: bool) -> None:
-        self._publish_epoch("running")
-        self._publish_beat()
+        self._announce()
+        self._beat()
+        self._contact.made(first)
+        self._connected.set()
         if first:
             self._on_ready()
 
+    def _on_disconnected(self, reason: str) -> None:
+        self._connected.clear()
+        self._say(f"broker lost: {reason}")
+
     def _on_message(self, topic: str, payload: bytes) -> None:
+        """Anything from the broker: hostile until proved otherwise."""
         parsed = topics.parse(topic)
-        if parsed is None:
+        if parsed is None or self._over.is_set():
             return
         try:
             if parsed.kind == "who":
-                self._answer_who(payload)
-            elif parsed.worker is not None and parsed.session is not None:
-                self._from_session(SessionId(parsed.worker, parsed.session), payload)
+                self._hear_who(payload)
+            elif parsed.run == self._leader.run and parsed.worker and parsed.session:
+                id = SessionId(parsed.worker, parsed.session)
+                if wrapping_of(payload) is Wrapping.SIGNED:
+                    self._hear_signed(parsed.kind, id, payload)
+                else:
+                    self._hear_sealed(parsed.kind, id, payload)
         except WireError as error:
             _LOGGER.debug("ignored a message on %s: %s", topic, error)
 
-    def _answer_who(self, payload: bytes) -> None:
-        if not isinstance(open_plain(payload), messages.Who):
-            return
-        here = messages.Here(
-            self.run_id, self._identity.public_key, self.spec.environment.id, "running"
-        )
-        self._link.publish(topics.HERE, plain(here))
+    def _hear_who(self, payload: bytes) -> None:
+        if isinstance(open_plain(payload), messages.Who) and self._answering is None:
+            delay = random.uniform(0.0, HERE_WITHIN)
+            self._answering = asyncio.get_running_loop().call_later(delay, self._say_here)
 
-    def _from_session(self, id: SessionId, payload: bytes) -> None:
-        if wrapping_of(payload) is Wrapping.SIGNED:
-            peer = self._peers.get(id)
-            if peer is not None and self._said_bye(peer, payload):
-                return
-            self._hello(id, payload)
-            return
+    def _say_here(self) -> None:
+        self._answering = None
+        self._voice.here(self._run_state)
+
+    def _hear_signed(self, kind: topics.Kind, id: SessionId, payload: bytes) -> None:
+        if kind == "req":
+            self._hear_hello(id, payload)
+        elif kind == "status":
+            bye = self._peers.read_bye(id, payload, now())
+            self._decide(Left(id, bye.reason))
+
+    def _hear_hello(self, id: SessionId, payload: bytes) -> None:
+        version, digest = self._versions.current.version, self._versions.digest
+        greeting = self._peers.greet(id, payload, version, digest, now())
+        self._voice.welcome(id, greeting.answer)
+        if greeting.refused:
+            self._complain(f"{id} is not let in: {greeting.refused}")
+        else:
+            self._decide(Joined(id, greeting.hello.credit, greeting.hello.speed))
+
+    def _hear_sealed(self, kind: topics.Kind, id: SessionId, payload: bytes) -> None:
         peer = self._peers.get(id)
         if peer is None:
-            self._unknown_session(id)
-            return
+            return  # of an earlier life of ours: it says hello once it hears our epoch
         message = open_sealed(payload, peer.session_key, "to coordinator")
+        if not isinstance(message, _TOPICS.get(kind, ())):
+            raise WireError(f"a {type(message).__name__.lower()} where it does not belong")
+        if self._peers.should_remind(id, now()):
+            self._voice.ask_for_hello(peer)
         match message:
             case messages.Result():
-                self._result(peer, message)
+                self._hear_result(peer, message)
             case messages.Refusal():
                 blame = message.cause in ("worker", "spec")
                 self._decide(Refused(id, message.task, blame, message.reason))
             case messages.Credit():
                 self._decide(Heard(id, message.credit))
-            case messages.CatchUp():
+            case messages.CatchUp() | messages.ChunkRequest():
                 self._decide(Heard(id))
-                self._serving.catch_up(peer, message)
-            case messages.ChunkRequest():
-                self._decide(Heard(id))
-                self._serving.chunks(peer, message)
-            case messages.Status():
+                self._serving.ask(peer, message)
+            case _:
                 self._decide(Heard(id))
 
-    def _unknown_session(self, id: SessionId) -> None:
-        """A session of an earlier life of ours: a beat tells it the epoch, so it says hello."""
-        self._publish_beat()
-
-    def _said_bye(self, peer: Peer, payload: bytes) -> bool:
-        context = (self.run_id, peer.id.session)
+    def _hear_result(self, peer: Peer, message: messages.Result) -> None:
         try:
-            message = open_signed(payload, peer.worker_key, "status", context)
-        except WireError:
-            return False
-        if not isinstance(message, messages.Bye):
-            return False
-        del self._peers[peer.id]
-        self._decide(Left(peer.id, message.reason))
-        return True
-
-    def _hello(self, id: SessionId, payload: bytes) -> None:
-        hello = peers.read_hello(self._leader, id, payload)
-        digest = self._digests[self._state.version]
-        peer, answer = peers.welcome(self._leader, id, hello, self._state.version, digest)
-        self._link.publish(topics.inbox(self.run_id, id.worker, id.session), answer)
-        if peer is None:
-            self._on_event(f"{id} refused: {peers.reason_to_refuse(hello)}")
-            return
-        self._peers[id] = peer
-        self._decide(Joined(id, hello.credit, hello.speed))
-
-    def _result(self, peer: Peer, message: messages.Result) -> None:
-        try:
-            arrived = judge(self.spec, self.run_id, self._secret, peer.id, message)
+            arrived = judge(self.spec, self._leader.run, self._secret, peer.id, message)
         except WireError as error:
-            self._on_event(f"{peer.id} sent a result that is refused: {error}")
-            refusal = SendAcknowledge(peer.id, (message.task,), "refused", str(error))
-            self._acknowledge(refusal)
-            self._decide(Refused(peer.id, message.task, True, f"its result is refused: {error}"))
-            return
-        self._decide(arrived)
+            reason = f"its result is refused: {error}"
+            self._complain(f"{peer.id}: {reason}")
+            self._voice.acknowledge(
+                peer, SendAcknowledge(peer.id, (message.task,), "refused", str(error))
+            )
+            self._decide(Refused(peer.id, message.task, True, reason))
+        else:
+            self._decide(arrived)
 
-    # What goes out.
+    # What is decided.
 
     def _decide(self, event: Event) -> None:
-        for command in self._pool.handle(event, self._now()):
-            self._obey(command)
+        """Let the pool decide, and do it. Whatever goes wrong there ends the run."""
+        try:
+            for command in self._pool.handle(event, now()):
+                self._obey(command)
+        except Exception as error:
+            self._fail(error)
 
     def _obey(self, command: Command) -> None:
         match command:
             case SendTask():
-                self._send_task(command)
+                peer = self._peers.get(command.session)
+                if peer is not None:
+                    self._voice.task(peer, command, self._versions.get(command.version).digest)
             case SendAcknowledge():
-                self._acknowledge(command)
+                peer = self._peers.get(command.session)
+                if peer is not None:
+                    self._voice.acknowledge(peer, command)
             case CloseBatch():
-                job = asyncio.get_running_loop().create_task(self._make_update(command))
-                self._jobs.add(job)
-                job.add_done_callback(self._job_done)
+                self._updating = self._start(self._make_update(command))
             case CentreJudged():
-                self._centre(command)
+                self._record_centre(command)
             case EndRun():
-                if self._ended is not None and not self._ended.done():
-                    self._ended.set_result(command)
+                self._end = command
+                self._over.set()
             case Happened():
-                who = f"{command.session}: " if command.session else ""
-                self._on_event(f"{who}{command.what}")
-                self.progress.workers = len(self._pool.sessions)
-                if command.what.startswith("left") and command.session is not None:
-                    self._peers.pop(command.session, None)
+                self._tell(command)
 
-    def _job_done(self, job: asyncio.Task[None]) -> None:
-        self._jobs.discard(job)
-        if job.cancelled() or self._ended is None or self._ended.done():
-            return
-        failure = job.exception()
-        if failure is not None:
-            self._ended.set_exception(failure)
+    def _tell(self, happened: Happened) -> None:
+        id = happened.session
+        self.progress.workers = len(self._pool.sessions)
+        if id is not None and id not in self._pool.sessions:
+            self._peers.leave(id)
+        self._say(f"{id}: {happened.what}" if id is not None else happened.what)
 
-    def _send_task(self, command: SendTask) -> None:
-        peer = self._peers.get(command.session)
-        if peer is None:
-            return
-        episodes = 1 if command.kind == "centre" else self.spec.environment.episodes
-        token = lease_token(
-            self._secret,
-            self.run_id,
-            command.task,
-            command.session.worker,
-            command.version,
-            command.first,
-            command.count,
-            episodes,
-            command.kind,
-        )
-        task = messages.Task(
-            task=command.task,
-            kind=command.kind,
-            version=command.version,
-            digest=self._digests[command.version],
-            first=command.first,
-            count=command.count,
-            episodes=episodes,
-            token=token,
-            acknowledged=command.acknowledged,
-        )
-        self._to_worker(peer, task)
+    def _complain(self, line: str) -> None:
+        """Say what a stranger did; who does much of it is not worth a line each time."""
+        if self._complaints.take(1.0, now()):
+            self._say(line)
 
-    def _acknowledge(self, command: SendAcknowledge) -> None:
-        peer = self._peers.get(command.session)
-        if peer is not None:
-            message = messages.Acknowledge(command.tasks, command.outcome, command.reason[:500])
-            self._to_worker(peer, message)
-
-    def _to_worker(self, peer: Peer, message: messages.Message) -> None:
-        topic = topics.inbox(self.run_id, peer.id.worker, peer.id.session)
-        self._link.publish(topic, sealed(peer.session_key, "to worker", message))
-
-    def _beat(self, phase: str) -> messages.Beat:
-        version = self._state.version
-        return messages.Beat(self._leader.epoch, version, self._digests[version], phase)  # type: ignore[arg-type]
-
-    def _publish_beat(self) -> None:
-        phase = "updating" if self._pool.updating else "open"
-        self._link.publish(topics.beat(self.run_id), plain(self._beat(phase)))
-
-    def _publish_epoch(self, status: str, version: int | None = None, reason: str = "") -> None:
-        version = self._state.version if version is None else version
-        epoch = messages.Epoch(
-            protocol=PROTOCOL_VERSION,
-            run=self.run_id,
-            host_key=self._identity.public_key,
-            number=self._leader.epoch,
-            rank=0,
-            spec=run_spec.to_bytes(self.spec),
-            state=status,  # type: ignore[arg-type]
-            version=version,
-            digest=self._digests[version],
-            reason=reason[:500],
-        )
-        payload = signed(self._identity, "epoch", (self.run_id,), epoch)
-        self._link.publish(topics.epoch(self.run_id), payload, qos=1, retain=True)
+    def _say(self, line: str) -> None:
+        """A line for people. It may quote strangers, who must not control a terminal."""
+        shown = "".join(c if c.isprintable() else "?" for c in line[:LONGEST_LINE])
+        self._on_event(shown)
 
     # Updates.
 
     async def _make_update(self, closed: CloseBatch) -> None:
         """Compute, keep, then publish: nobody hears of what could still be lost."""
-        started = time.monotonic()
-        before = self._state
-        made, payload = await asyncio.to_thread(self._compute, before, closed)
-        await asyncio.to_thread(self._log.append, before.version, payload, made.members, made.late)
-        self._state = made.after
-        version = made.after.version
-        self._digests[version] = made.update.digest_after
-        self._kept[version] = dataclasses.replace(made.after, slots={})
-        for old in [v for v in self._kept if v < version - self.spec.versions_kept]:
-            del self._kept[old], self._digests[old]
-        self._link.publish(topics.update(self.run_id), payload)
-        self.progress.version = version
+        began = time.monotonic()
+        made, payload = await asyncio.to_thread(
+            update.make_signed, self.spec, self._rules, self._leader, self._versions.current, closed
+        )
+        if self._over.is_set():
+            return  # nobody waits for it any more
+        await self._recorder.update(made, payload)
+        self._versions.add(made.after, made.update.digest_after)
+        self._voice.update(payload)
+        self._decide(Updated(made.after.version))
+        self._beat()
+        self._count(made.update.episodes, made.update.steps)
+        self.progress.version = made.after.version
         self.progress.mean = made.mean
-        self.progress.episodes += made.update.episodes
-        self.progress.steps += made.update.steps
-        self._write_update_metrics(made, time.monotonic() - started)
-        self._decide(Updated(version))
-        self.progress.wire_bytes = self._link.wire.episode_bytes()
+        seconds = time.monotonic()
+        line = metrics.of_update(made, self.progress, seconds - self._began, seconds - began)
+        self._recorder.metrics(line)
+        self._recorder.latest_policy(self._versions.get(made.after.version))
         self._on_update(self.progress)
-        self._write_policy(made.after)
 
-    def _compute(self, before: State, closed: CloseBatch) -> tuple[update.Made, bytes]:
-        made, payload = self._signed_update(before, closed)
-        if len(payload) > MAX_MESSAGE:
-            made, payload = self._signed_update(before, update.without_late(closed))
-        return made, payload
-
-    def _signed_update(self, before: State, closed: CloseBatch) -> tuple[update.Made, bytes]:
-        made = update.make(self.spec, self._rules, before, self._leader.epoch, closed)
-        if made.after.version % SNAPSHOT_EVERY == 0:
-            made = update.with_state_digest(made, snapshot.state_digest(made.after))
-        return made, signed(self._identity, "update", (self.run_id,), made.update)
-
-    def _write_update_metrics(self, made: update.Made, seconds: float) -> None:
-        self._directory.write_metrics(
-            {
-                "kind": "update",
-                "version": made.after.version,
-                "seconds": round(time.monotonic() - self._started, 3),
-                "members": made.members,
-                "late_members": made.late,
-                "dropped_directions": len(made.update.dropped),
-                "mean_return": made.mean,
-                "return_deviation": made.deviation,
-                "best_return": made.best,
-                "sigma": made.update.sigma,
-                "learning_rate": made.update.learning_rate,
-                "step_norm": made.step_norm,
-                "update_seconds": round(seconds, 4),
-                "episodes": self.progress.episodes,
-                "env_steps": self.progress.steps,
-                "workers": self.progress.workers,
-                "wire_bytes": self._link.wire.episode_bytes(),
-                "params_hash": made.update.digest_after.hex(),
-            }
-        )
-
-    # The centre and the end.
-
-    def _centre(self, judged: CentreJudged) -> None:
-        self._judged[judged.version] = judged
-        self.progress.centre = judged
-        self.progress.episodes += judged.episodes
-        self.progress.steps += judged.steps
-        self._log.record_evaluation(
-            judged.version, judged.episodes, judged.mean, judged.deviation, judged.full
-        )
-        self._directory.write_metrics(
-            {
-                "kind": "centre",
-                "version": judged.version,
-                "seconds": round(time.monotonic() - self._started, 3),
-                "episodes": judged.episodes,
-                "mean_return": judged.mean,
-                "return_deviation": judged.deviation,
-                "full": judged.full,
-                "reached": judged.reached,
-            }
-        )
-
-    async def _finish(self, end: EndRun) -> Outcome:
-        """Keep and announce what the run returns."""
-        returned = self._kept[end.version]
-        self._write_policy(returned, force=True)
-        status = "stopped" if self._stop_asked else "finished"
-        self._publish_epoch(status, end.version, end.reason)
-        self._link.publish(topics.beat(self.run_id), plain(self._beat("finished")))
+    def _count(self, episodes: int, steps: int) -> None:
+        self.progress.episodes += episodes
+        self.progress.steps += steps
         self.progress.wire_bytes = self._link.wire.episode_bytes()
-        await self._link.close()
+
+    # The centre.
+
+    def _record_centre(self, judged: CentreJudged) -> None:
+        self._versions.judge(judged)
+        self.progress.centre = judged
+        self._count(judged.episodes, judged.steps)
+        self._recorder.evaluation(judged)
+        self._recorder.metrics(metrics.of_centre(judged, time.monotonic() - self._began))
+
+    # Announcements, and the end.
+
+    @property
+    def _run_state(self) -> RunState:
+        if self._end is None:
+            return "running"
+        return "stopped" if self._stop_asked and not self._end.reached else "finished"
+
+    def _announce(self) -> None:
+        """Tell everybody, newcomers included, who leads what and how it stands."""
+        if self._end is None:
+            version, reason = self._versions.get(self._versions.current.version), ""
+        else:
+            version, reason = self._versions.get(self._end.version), self._end.reason
+        self._voice.epoch(version.point.version, version.digest, self._run_state, reason)
+
+    def _beat(self) -> None:
+        phase: Phase = "updating" if self._pool.updating else "open"
+        if self._end is not None:
+            phase = "finished"
+        self._voice.beat(self._versions.current.version, self._versions.digest, phase)
+
+    async def _finish(self) -> Outcome:
+        """Keep and announce what the run returns."""
+        if self._updating is not None:
+            await asyncio.wait((self._updating,))
+        if self._end is not None and self._failure is None:
+            self._recorder.policy(self._versions.get(self._end.version))
+            await self._recorder.settle()
+        if self._failure is not None:
+            raise self._failure
+        assert self._end is not None
+        await self._say_goodbye()
+        returned = self._versions.get(self._end.version)
+        self.progress.wire_bytes = self._link.wire.episode_bytes()
         return Outcome(
-            reached=end.reached,
-            reason=end.reason,
-            version=end.version,
-            updates=self._state.version,
-            centre=self._judged.get(end.version),
-            params_hash=state.params_hash(returned.theta),
+            reached=self._end.reached,
+            reason=self._end.reason,
+            version=self._end.version,
+            updates=self._versions.current.version,
+            centre=self._versions.judged(self._end.version),
+            params_hash=returned.digest.hex(),
             progress=self.progress,
         )
 
-    def _write_policy(self, returned: State, force: bool = False) -> None:
-        now = time.monotonic()
-        if not force and now - self._policy_written < POLICY_SECONDS:
-            return
-        self._policy_written = now
-        normalisation: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
-        if returned.normalizer is not None:
-            normalisation = returned.normalizer.policy_input()
-        self._directory.write_policy(
-            policy_tensors(self.spec, returned.theta, normalisation),
-            {
-                "run": self.run_id,
-                "version": str(returned.version),
-                "params_hash": state.params_hash(returned.theta),
-            },
-        )
+    async def _say_goodbye(self) -> None:
+        """Announce the end; a broker that is away just now gets some time to come back."""
+        if self._connected.is_set():
+            self._announce()
+            self._beat()
+        else:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(GOODBYE_SECONDS):
+                    await self._connected.wait()  # which announces how the run stands
+        await self._link.close()
+
+
+def now() -> float:
+    """Seconds that go on while the machine sleeps, where the platform has such a clock."""
+    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime(clock)
+
+
+def _load_kernels(spec: RunSpec) -> None:
+    """The first update must not wait for compiled code to be loaded."""
+    noise.weighted_sum(spec.strategy.noise, spec.seed, 0, np.ones(1, np.int64), 1)

@@ -3,111 +3,135 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from coordinator.allowance import Allowance
 from coordinator.log import UpdateLog
 from coordinator.peers import Leader, Peer
+from coordinator.pool.events import SessionId
 from protocol import snapshot, topics
 from protocol.envelope import plain, signed
 from protocol.link import Link
 from protocol.messages import CatchUp, Chunk, ChunkRequest, Manifest
 from protocol.snapshot import CHUNK_BYTES
-from protocol.state import State
+from protocol.state import DIGEST_BYTES, State
 
+PAGE_UPDATES = 256
+PAGE_BYTES = 1 << 20
+"""Updates that one request gets at most; who misses more asks again once it has applied them."""
+WINDOW = 8
+"""Chunks that one request gets at most."""
 MANIFEST_BYTES = 512
-"""About what a manifest of one chunk costs on the wire."""
-PATIENT_ABOVE = 1 << 20
+"""About what the manifest of a small snapshot costs on the wire."""
+LARGEST_SNAPSHOT = 200_000 // DIGEST_BYTES * CHUNK_BYTES
+"""Bytes whose chunk digests just fit a manifest."""
+REQUEST_BYTES = 1024
+"""What a request counts beside the bytes of its answer."""
+ALLOWED_PER_MINUTE = 8 << 20
+"""Bytes that a session is served a minute, on top of two whole snapshots."""
+PATIENT_ABOVE = 256 * 1024
 """Unsent bytes above which serving waits: tasks go first."""
+PATIENCE = 0.02
+"""Seconds between two looks at the unsent bytes."""
+KEPT_SNAPSHOTS = 2
+"""One to offer, and the one before it for those who are in the midst of fetching it."""
 KEEP_FOR = 60.0
 """Seconds after which a snapshot that nobody asks for any more is let go."""
 
+SERVER_SESSION = "aaaaaa"
+"""How the coordinator names itself where a peer serves a snapshot: it has no session."""
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class _Frozen:
-    version: int
     data: bytes
     manifest: bytes
+    asked_at: float
 
 
 class Serving:
-    """Answers catch-up requests, one piece of work per peer at a time, tasks always first."""
+    """Answers one request of one session at a time, whoever waits longest first.
+
+    Only a session's last request counts, so that asking in a loop gets nobody more. Tasks always go
+    first: serving waits while the link has much to send.
+    """
 
     def __init__(
-        self, link: Link, log: UpdateLog, leader: Leader, state: Callable[[], State]
+        self,
+        link: Link,
+        log: UpdateLog,
+        leader: Leader,
+        state: Callable[[], State],
+        snapshot_bytes: int,
     ) -> None:
+        """`state()` is the current one; `snapshot_bytes` is how large every state of the run is."""
         self._link = link
         self._log = log
         self._leader = leader
         self._state = state
-        self._frozen: _Frozen | None = None
-        self._jobs: dict[str, asyncio.Task[None]] = {}
-        self._asked_at = 0.0
+        self._snapshot_bytes = snapshot_bytes
+        self._waiting: dict[SessionId, tuple[Peer, CatchUp | ChunkRequest]] = {}
+        self._wanted = asyncio.Event()
+        self._frozen: dict[int, _Frozen] = {}
+        self._allowances: dict[SessionId, Allowance] = {}
 
-    def catch_up(self, peer: Peer, request: CatchUp) -> None:
+    def ask(self, peer: Peer, request: CatchUp | ChunkRequest) -> None:
+        """Answer the request in its turn, instead of an earlier one of that session."""
+        self._waiting[peer.id] = peer, request
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Serve for ever. Raises `LogError` where the log can't be read."""
+        while True:
+            await self._wanted.wait()
+            while self._waiting:
+                peer, request = self._waiting.pop(next(iter(self._waiting)))
+                if isinstance(request, CatchUp):
+                    await self._catch_up(peer, request.version)
+                else:
+                    await self._send_window(peer, request)
+            self._wanted.clear()
+
+    def forget_old(self) -> None:
+        """Let go of snapshots that nobody fetches any more, and of allowances that are whole."""
+        now = self._now()
+        for version in [v for v, old in self._frozen.items() if now - old.asked_at > KEEP_FOR]:
+            del self._frozen[version]
+        for id in [id for id, kept in self._allowances.items() if kept.full(now)]:
+            del self._allowances[id]
+
+    async def _catch_up(self, peer: Peer, version: int) -> None:
         """Send what leads from the peer's version to ours, whichever way is fewer bytes."""
-        self._start(peer, self._catch_up(peer, request))
-
-    def chunks(self, peer: Peer, request: ChunkRequest) -> None:
-        """Send a window of the frozen snapshot; nothing if it is not the one asked for."""
-        self._start(peer, self._send_chunks(peer, request))
-
-    def forget_old(self, now: float) -> None:
-        """Let go of a snapshot that nobody fetches any more."""
-        if self._frozen is not None and now - self._asked_at > KEEP_FOR:
-            self._frozen = None
-
-    def close(self) -> None:
-        """Stop serving."""
-        for job in self._jobs.values():
-            job.cancel()
-
-    def _start(self, peer: Peer, work: Coroutine[None, None, None]) -> None:
-        name = topics.peer(peer.id.worker, peer.id.session)
-        running = self._jobs.pop(name, None)
-        if running is not None:
-            running.cancel()
-        self._asked_at = asyncio.get_running_loop().time()
-        job = asyncio.get_running_loop().create_task(work)
-        self._jobs[name] = job
-        job.add_done_callback(lambda done: self._finished(name, done))
-
-    def _finished(self, name: str, job: asyncio.Task[None]) -> None:
-        if self._jobs.get(name) is job:
-            del self._jobs[name]
-        if not job.cancelled() and job.exception() is not None:
-            raise job.exception()  # type: ignore[misc]
-
-    async def _catch_up(self, peer: Peer, request: CatchUp) -> None:
-        state = self._state()
-        inbox = topics.inbox(self._leader.run, peer.id.worker, peer.id.session)
-        missed = await asyncio.to_thread(self._log.size, request.version, state.version)
-        whole = MANIFEST_BYTES + self._snapshot_bytes(state)
-        if missed <= whole:
-            payloads = await asyncio.to_thread(self._missed, request.version, state.version)
-            for payload in payloads:
-                await self._room()
-                self._link.publish(inbox, payload)
+        reached = self._state().version
+        larger = self._log.size(version, reached) > MANIFEST_BYTES + self._snapshot_bytes
+        if larger and self._snapshot_bytes <= LARGEST_SNAPSHOT:
+            await self._offer_snapshot(peer)
             return
-        frozen = await self._freeze(state)
-        self._link.publish(inbox, frozen.manifest)
+        end = min(reached, version + PAGE_UPDATES)
+        while self._log.size(version, end) > PAGE_BYTES and end > version + 1:
+            end = (version + end) // 2
+        if version >= end or not self._allowed(peer, self._log.size(version, end)):
+            return
+        for payload in await asyncio.to_thread(self._log.updates, version, end):
+            await self._room()
+            self._tell(peer, payload)
 
-    def _missed(self, first: int, end: int) -> Sequence[bytes]:
-        return list(self._log.payloads(first, end))
+    async def _offer_snapshot(self, peer: Peer) -> None:
+        if self._allowed(peer, MANIFEST_BYTES):
+            frozen = await self._freeze()
+            await self._room()
+            self._tell(peer, frozen.manifest)
 
-    def _snapshot_bytes(self, state: State) -> int:
-        slots = sum(slot.nbytes for slot in state.slots.values())
-        return state.theta.nbytes + slots
-
-    async def _freeze(self, state: State) -> _Frozen:
+    async def _freeze(self) -> _Frozen:
         """The snapshot on offer: the same one for all who ask at about the same time."""
-        kept = self._frozen
-        if kept is not None:
-            since = await asyncio.to_thread(self._log.size, kept.version, state.version)
-            if since <= max(MANIFEST_BYTES, len(kept.data) // 8):
-                return kept
-        data = await asyncio.to_thread(snapshot.to_bytes, state)
-        digests = await asyncio.to_thread(snapshot.chunk_digests, data)
+        state = self._state()
+        newest = max(self._frozen, default=None)
+        if newest is not None:
+            since = self._log.size(newest, state.version)
+            if since <= max(MANIFEST_BYTES, self._snapshot_bytes // 8):
+                return self._frozen[newest]
+        data, digests = await asyncio.to_thread(_serialise, state)
         manifest = Manifest(
             version=state.version,
             digest=snapshot.manifest_digest(len(data), digests),
@@ -116,27 +140,52 @@ class Serving:
         )
         leader = self._leader
         payload = signed(leader.identity, "manifest", (leader.run,), manifest)
-        self._frozen = _Frozen(state.version, data, payload)
-        return self._frozen
+        while len(self._frozen) >= KEPT_SNAPSHOTS:
+            del self._frozen[min(self._frozen)]
+        frozen = self._frozen[state.version] = _Frozen(data, payload, self._now())
+        return frozen
 
-    async def _send_chunks(self, peer: Peer, request: ChunkRequest) -> None:
-        frozen = self._frozen
-        if frozen is None or frozen.version != request.version:
-            await self._catch_up(peer, CatchUp(0, True))
+    async def _send_window(self, peer: Peer, request: ChunkRequest) -> None:
+        frozen = self._frozen.get(request.version)
+        if frozen is None:
+            await self._offer_snapshot(peer)
+            return
+        frozen.asked_at = self._now()
+        last = min(request.first + min(request.count, WINDOW), -(-len(frozen.data) // CHUNK_BYTES))
+        if not self._allowed(peer, (last - request.first) * CHUNK_BYTES):
             return
         leader = self._leader
         topic = topics.snapshot(
             leader.run,
-            topics.peer(leader.identity.worker, "aaaaaa"),
+            topics.peer(leader.identity.worker, SERVER_SESSION),
             topics.peer(peer.id.worker, peer.id.session),
         )
-        for index in range(request.first, request.first + request.count):
+        for index in range(request.first, last):
             part = frozen.data[index * CHUNK_BYTES : (index + 1) * CHUNK_BYTES]
-            if not part:
-                return
             await self._room()
-            self._link.publish(topic, plain(Chunk(frozen.version, index, part)))
+            self._link.publish(topic, plain(Chunk(request.version, index, part)))
+
+    def _allowed(self, peer: Peer, size: int) -> bool:
+        """Whether the session may have that many bytes now; it asks again where not."""
+        allowance = self._allowances.get(peer.id)
+        if allowance is None:
+            most = 2 * self._snapshot_bytes + ALLOWED_PER_MINUTE
+            allowance = self._allowances[peer.id] = Allowance(most / 60.0, most, self._now())
+        return allowance.take(REQUEST_BYTES + max(0, size), self._now())
+
+    def _tell(self, peer: Peer, payload: bytes) -> None:
+        inbox = topics.inbox(self._leader.run, peer.id.worker, peer.id.session)
+        self._link.publish(inbox, payload)
 
     async def _room(self) -> None:
         while self._link.unsent > PATIENT_ABOVE:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(PATIENCE)
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
+
+
+def _serialise(state: State) -> tuple[bytes, bytes]:
+    data = snapshot.to_bytes(state)
+    return data, snapshot.chunk_digests(data)

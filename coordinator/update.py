@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
+from coordinator.peers import Leader
 from coordinator.pool.events import CloseBatch, Contribution
-from protocol import messages, noise, normalizer, state, strategies
-from protocol.packing import pack_integers
+from protocol import messages, noise, normalizer, snapshot, state, strategies
+from protocol.envelope import peek_signed, signed
+from protocol.errors import ShoalError
+from protocol.packing import MAX_MESSAGE, WireError, pack_integers
 from protocol.spec import RunSpec
 from protocol.state import Arithmetic, CohortTerms, State, UpdateTerms
 from protocol.strategies import Cohort
+
+SNAPSHOT_EVERY = 64
+"""Every so many updates the signed update carries the digest of the full state."""
+MOST_DROPPED = 4096
+"""Dropped directions that an update names; more than that are dropped just the same."""
+
+
+class UpdateError(ShoalError):
+    """An update that can't be made or told: the run can't go on as it was set up."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,22 +36,44 @@ class Made:
     update: messages.Update
     after: State
     members: int
-    late: int
     best: float
     mean: float
     deviation: float
     step_norm: float
 
 
+def make_signed(
+    spec: RunSpec, rules: Arithmetic, leader: Leader, before: State, closed: CloseBatch
+) -> tuple[Made, bytes]:
+    """The update that follows from a closed batch, and the message that tells it to everybody.
+
+    Where it would be too large for a message, returns of earlier versions are left out. Raises
+    `UpdateError` where it is too large all the same, or leads nowhere.
+    """
+    for candidate in (closed, _without_late(closed)):
+        try:
+            made = make(spec, rules, before, leader.epoch, candidate)
+        except (ValueError, OverflowError) as error:
+            raise UpdateError(f"the run can't go on: {error}") from None
+        payload = signed(leader.identity, "update", (leader.run,), made.update)
+        if _is_readable(payload):
+            return made, payload
+    raise UpdateError(
+        f"update {before.version} does not fit a message of {MAX_MESSAGE:,} bytes: lower "
+        f"strategy.population ({spec.strategy.population:,}), or switch normalizer.enabled off "
+        f"({spec.environment.observation.size:,} observations)"
+    )
+
+
 def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: CloseBatch) -> Made:
-    """The update `before.version` -> + 1 of these contributions; the same in any order of them."""
-    cohorts = _cohorts(spec, before.version, closed.contributions)
+    """The update `before.version` -> + 1 of these contributions; the same in any order of them.
+
+    Raises ValueError or OverflowError where `protocol.state.apply` does.
+    """
+    contributions = sorted(closed.contributions, key=lambda part: (*_group(spec, part), part.first))
+    cohorts = _cohorts(spec, before.version, contributions)
     strategy = strategies.get(spec.strategy.kind)()
     weighting = strategy.weigh(cohorts, before.sigma, noise.unit(spec.strategy.noise))
-    counted = [c for c in closed.contributions if not np.all(np.isnan(c.returns[:, 0]))]
-    episodes = weighting.members * spec.environment.episodes
-    steps = sum(int(c.lengths[~np.isnan(c.returns[:, 0])].sum()) for c in counted)
-    observations = _observations(spec, counted)
     terms = UpdateTerms(
         cohorts=tuple(
             CohortTerms(cohort.first_direction, cohort.version, weights, multiplier)
@@ -51,9 +84,9 @@ def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: Cl
         scale=weighting.scale,
         learning_rate=spec.optimizer.learning_rate,
         sigma=before.sigma,
-        observations=observations,
-        episodes=episodes,
-        steps=steps,
+        observations=_observations(spec, contributions),
+        episodes=weighting.members * spec.environment.episodes,
+        steps=sum(int(part.lengths[_valid(part)].sum()) for part in contributions),
     )
     after = state.apply(rules, before, terms)
     update = messages.Update(
@@ -69,58 +102,61 @@ def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: Cl
         learning_rate=terms.learning_rate,
         sigma=terms.sigma,
         observed=tuple(
-            messages.Observed(version, normalizer.to_bytes(sums)) for version, sums in observations
+            messages.Observed(version, normalizer.to_bytes(sums))
+            for version, sums in terms.observations
         ),
-        episodes=episodes,
-        steps=steps,
+        episodes=terms.episodes,
+        steps=terms.steps,
         digest_before=state.params_digest(before.theta),
         digest_after=state.params_digest(after.theta),
-        late=sum(2 * int(c.present.sum()) for c in cohorts if c.age > 0),
-        dropped=closed.dropped,
+        late=sum(2 * int(cohort.present.sum()) for cohort in cohorts if cohort.age > 0),
+        dropped=closed.dropped[:MOST_DROPPED],
+        state_digest=snapshot.state_digest(after) if after.version % SNAPSHOT_EVERY == 0 else b"",
     )
-    returns = np.concatenate([c.returns[~np.isnan(c.returns)] for c in counted] or [np.empty(0)])
+    best, mean, deviation = _summary(contributions)
     moved = after.theta.astype(np.float64) - before.theta.astype(np.float64)
-    return Made(
-        update=update,
-        after=after,
-        members=weighting.members,
-        late=update.late,
-        best=float(returns.max(initial=-np.inf)),
-        mean=float(returns.mean()) if returns.size else float("nan"),
-        deviation=float(returns.std()) if returns.size else float("nan"),
-        step_norm=float(np.linalg.norm(moved)),
-    )
+    step_norm = float(np.linalg.norm(moved))
+    return Made(update, after, weighting.members, best, mean, deviation, step_norm)
 
 
-def with_state_digest(made: Made, digest: bytes) -> Made:
-    """The same, its update proving the full state that it leads to."""
-    update = msgspec.structs.replace(made.update, state_digest=digest)
-    return dataclasses.replace(made, update=update)
+def _is_readable(payload: bytes) -> bool:
+    """Whether peers can take the update: small enough, every field within its bounds."""
+    try:
+        peek_signed(payload)
+    except WireError:
+        return False
+    return True
 
 
-def without_late(closed: CloseBatch) -> CloseBatch:
-    """The same batch without returns of earlier versions: for an update too large for a message."""
-    fresh = tuple(c for c in closed.contributions if c.version == closed.version)
+def _without_late(closed: CloseBatch) -> CloseBatch:
+    """The same batch without returns of earlier versions."""
+    fresh = tuple(part for part in closed.contributions if part.version == closed.version)
     return CloseBatch(closed.version, fresh, closed.dropped)
 
 
-def _cohorts(spec: RunSpec, version: int, contributions: Sequence[Contribution]) -> list[Cohort]:
+def _group(spec: RunSpec, contribution: Contribution) -> tuple[int, int]:
+    """(batch, version): what makes one cohort."""
+    return contribution.first // spec.directions, contribution.version
+
+
+def _valid(contribution: Contribution) -> NDArray[np.bool_]:
+    """Which directions have returns, shape (count,)."""
+    return ~np.isnan(contribution.returns[:, 0])
+
+
+def _cohorts(spec: RunSpec, version: int, ordered: Sequence[Contribution]) -> list[Cohort]:
     """One cohort per batch and version: directions from first to last, NaN where one is missing."""
-
-    def group(contribution: Contribution) -> tuple[int, int]:
-        return contribution.first // spec.directions, contribution.version
-
     cohorts = []
-    ordered = sorted(contributions, key=lambda c: (*group(c), c.first))
-    for (_, evaluated), parts in itertools.groupby(ordered, key=group):
-        members = list(parts)
-        first = members[0].first
-        end = max(part.first + len(part.returns) for part in members)
+    for (_, evaluated), group in itertools.groupby(ordered, key=lambda part: _group(spec, part)):
+        parts = list(group)
+        first = parts[0].first
+        end = max(part.first + len(part.returns) for part in parts)
         returns = np.full((end - first, 2), np.nan)
-        for part in members:
-            rows = returns[part.first - first : part.first - first + len(part.returns)]
-            fresh = np.isnan(rows[:, 0])
-            rows[fresh] = part.returns[fresh]
+        for part in parts:
+            # What failed in one part may have come in another.
+            valid = _valid(part)
+            place = part.first - first
+            returns[place : place + len(valid)][valid] = part.returns[valid]
         cohorts.append(Cohort(first, evaluated, version - evaluated, returns[:, 0], returns[:, 1]))
     return cohorts
 
@@ -139,3 +175,14 @@ def _observations(
     return tuple(
         (version, normalizer.merge(parts)) for version, parts in sorted(by_version.items())
     )
+
+
+def _summary(contributions: Sequence[Contribution]) -> tuple[float, float, float]:
+    """(best, mean, deviation) of all returns; NaN where there are none."""
+    returns = np.concatenate(
+        [np.empty(0), *(part.returns[_valid(part)].ravel() for part in contributions)]
+    )
+    if not returns.size:
+        return float("nan"), float("nan"), float("nan")
+    with np.errstate(over="ignore", invalid="ignore"):  # a return may be as large as floats go
+        return float(returns.max()), float(returns.mean()), float(returns.std())

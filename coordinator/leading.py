@@ -1,0 +1,134 @@
+"""May we lead? Learns whether the broker is there, and whether somebody leads the run already."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from protocol import topics
+from protocol.address import Address
+from protocol.envelope import open_plain, open_signed
+from protocol.errors import ShoalError
+from protocol.identity import Identity, new_session
+from protocol.link import Link, client_id
+from protocol.messages import Beat, Epoch
+from protocol.packing import WireError
+
+CONTACT_SECONDS = 5.0
+"""Seconds that a broker may take to answer for the first time; later it may take for ever."""
+LISTEN_SECONDS = 5.0
+"""Seconds in which who leads already would be heard twice: there is a beat every 2 s."""
+
+
+class UnreachableError(ShoalError):
+    """No broker answers where one should be."""
+
+
+class AlreadyLedError(ShoalError):
+    """Somebody with our key leads the run at this moment."""
+
+
+class Contact:
+    """Waits for the first connection of a link, and remembers why there is none."""
+
+    def __init__(self, address: Address, on_retry: Callable[[str], None]) -> None:
+        """`on_retry` gets a line for people, about every attempt that failed after the first."""
+        self._address = address
+        self._on_retry = on_retry
+        self._made = asyncio.Event()
+        self._reason = "no answer"
+
+    def made(self, first: bool) -> None:
+        """The link is connected."""
+        self._made.set()
+
+    def failed(self, reason: str, delay: float) -> None:
+        """The link is not, and tries again in `delay` seconds."""
+        self._reason = reason
+        if self._made.is_set():
+            self._on_retry(
+                f"broker {self._address.broker} unreachable ({reason}), next try in {delay:.1f} s"
+            )
+
+    async def wait(self) -> None:
+        """Returns at the first connection. Raises `UnreachableError` where it takes too long."""
+        try:
+            async with asyncio.timeout(CONTACT_SECONDS):
+                await self._made.wait()
+        except TimeoutError:
+            raise UnreachableError(
+                f"no broker can be reached at {self._address.broker} ({self._reason}): "
+                "start one there, check the address, or let --broker auto start one here"
+            ) from None
+
+
+class Predecessors:
+    """What is heard of others who lead, or led, the run with our key."""
+
+    def __init__(self, run: str, identity: Identity) -> None:
+        self._run = run
+        self._identity = identity
+        self.highest = 0
+        """number of the highest epoch announced"""
+        self.alive = asyncio.Event()
+
+    def hear(self, topic: str, payload: bytes) -> None:
+        """Anything on the topics of a leader: what is not proved or not a beat is nothing."""
+        try:
+            if topic == topics.epoch(self._run):
+                context = (self._run,)
+                epoch = open_signed(payload, self._identity.public_key, "epoch", context)
+                if isinstance(epoch, Epoch):
+                    self.highest = max(self.highest, epoch.number)
+            elif topic == topics.beat(self._run):
+                beat = open_plain(payload)
+                if isinstance(beat, Beat) and beat.phase not in ("lost", "finished"):
+                    self.alive.set()
+        except WireError:
+            return
+
+
+async def next_epoch(address: Address, run: str, identity: Identity) -> int:
+    """The number of the epoch to announce: one above the highest that was.
+
+    Only a key that was used before can have a predecessor. Raises `AlreadyLedError` where one is
+    heard within LISTEN_SECONDS, `UnreachableError`, and `FatalLinkError`.
+    """
+    predecessors = Predecessors(run, identity)
+    contact = Contact(address, lambda line: None)
+    link = Link(
+        address,
+        client_id=client_id(identity.worker, new_session()),
+        on_message=predecessors.hear,
+        on_connected=contact.made,
+        on_retry=contact.failed,
+        subscriptions=topics.leader_filters(run),
+    )
+    linking = asyncio.ensure_future(link.run())
+    listening = asyncio.ensure_future(_listen(contact, predecessors))
+    try:
+        await asyncio.wait((linking, listening), return_when=asyncio.FIRST_COMPLETED)
+        if linking.done():
+            linking.result()
+        alive = await listening
+    finally:
+        listening.cancel()
+        await link.close()
+        linking.cancel()
+        await asyncio.gather(linking, listening, return_exceptions=True)
+    if alive:
+        raise AlreadyLedError(
+            f"the run {run} is led at {address.broker} by another process with this key: "
+            "stop that one, or give another --name or --key"
+        )
+    return predecessors.highest + 1
+
+
+async def _listen(contact: Contact, predecessors: Predecessors) -> bool:
+    await contact.wait()
+    try:
+        async with asyncio.timeout(LISTEN_SECONDS):
+            await predecessors.alive.wait()
+    except TimeoutError:
+        return False
+    return True

@@ -1,0 +1,118 @@
+"""What the coordinator says: tasks, answers and notices to one session, the rest to everybody."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from coordinator.peers import Leader, Peer
+from coordinator.pool.events import SendAcknowledge, SendTask, SessionId
+from protocol import messages, topics
+from protocol import spec as run_spec
+from protocol.envelope import plain, sealed, signed
+from protocol.identity import lease_token
+from protocol.link import Link
+from protocol.spec import PROTOCOL_VERSION, RunSpec
+
+Phase = Literal["open", "updating", "finished", "lost"]
+RunState = Literal["running", "finished", "stopped"]
+
+LONGEST_REASON = 500
+
+
+class Voice:
+    """Puts what was decided into messages, each proved as `protocol.envelope` says."""
+
+    def __init__(self, link: Link, leader: Leader, spec: RunSpec, secret: bytes) -> None:
+        """`secret` is what lease tokens are made with."""
+        self._link = link
+        self._leader = leader
+        self._spec = spec
+        self._secret = secret
+
+    # To one session.
+
+    def welcome(self, id: SessionId, answer: bytes) -> None:
+        """The answer to a hello, signed already."""
+        self._link.publish(topics.inbox(self._leader.run, id.worker, id.session), answer)
+
+    def task(self, peer: Peer, command: SendTask, digest: bytes) -> None:
+        """A lease; `digest` proves the parameters of its version."""
+        episodes = 1 if command.kind == "centre" else self._spec.environment.episodes
+        token = lease_token(
+            self._secret,
+            self._leader.run,
+            command.task,
+            command.session.worker,
+            command.version,
+            command.first,
+            command.count,
+            episodes,
+            command.kind,
+        )
+        task = messages.Task(
+            task=command.task,
+            kind=command.kind,
+            version=command.version,
+            digest=digest,
+            first=command.first,
+            count=command.count,
+            episodes=episodes,
+            token=token,
+            acknowledged=command.acknowledged,
+        )
+        self._tell(peer, task)
+
+    def acknowledge(self, peer: Peer, command: SendAcknowledge) -> None:
+        """The answer for results."""
+        reason = command.reason[:LONGEST_REASON]
+        self._tell(peer, messages.Acknowledge(command.tasks, command.outcome, reason))
+
+    def ask_for_hello(self, peer: Peer) -> None:
+        """The session should introduce itself again; nothing for the volunteer to read."""
+        self._tell(peer, messages.Notice("hello-again", ""))
+
+    # To everybody.
+
+    def update(self, payload: bytes) -> None:
+        """An update, signed already."""
+        self._link.publish(topics.update(self._leader.run), payload)
+
+    def beat(self, version: int, digest: bytes, phase: Phase) -> None:
+        """How far the run is."""
+        payload = beat_payload(self._leader, version, digest, phase)
+        self._link.publish(topics.beat(self._leader.run), payload)
+
+    def epoch(self, version: int, digest: bytes, state: RunState, reason: str) -> None:
+        """Who leads what: retained, all that a newcomer needs."""
+        leader = self._leader
+        epoch = messages.Epoch(
+            protocol=PROTOCOL_VERSION,
+            run=leader.run,
+            host_key=leader.identity.public_key,
+            number=leader.epoch,
+            rank=0,
+            spec=run_spec.to_bytes(self._spec),
+            state=state,
+            version=version,
+            digest=digest,
+            reason=reason[:LONGEST_REASON],
+        )
+        payload = signed(leader.identity, "epoch", (leader.run,), epoch)
+        self._link.publish(topics.epoch(leader.run), payload, qos=1, retain=True)
+
+    def here(self, state: RunState) -> None:
+        """The answer to who asks which runs are here."""
+        leader = self._leader
+        here = messages.Here(
+            leader.run, leader.identity.public_key, self._spec.environment.id, state
+        )
+        self._link.publish(topics.HERE, plain(here))
+
+    def _tell(self, peer: Peer, message: messages.Message) -> None:
+        topic = topics.inbox(self._leader.run, peer.id.worker, peer.id.session)
+        self._link.publish(topic, sealed(peer.session_key, "to worker", message))
+
+
+def beat_payload(leader: Leader, version: int, digest: bytes, phase: Phase) -> bytes:
+    """A beat as it goes over the wire; also the will that the broker publishes for us."""
+    return plain(messages.Beat(leader.epoch, version, digest, phase))
