@@ -404,7 +404,7 @@ class Session:
         if self.replica is not None:
             self._follow(self.replica.hinted(beat.version, now), now)
         if was_absent or (self._welcomed and beat.epoch > self.handshake.number):
-            self._greet(now, HELLO_APART_UNPROVED)
+            self._hello_by(max(now, self._last_hello + HELLO_APART_UNPROVED))
 
     def _hear_inbox(self, payload: bytes, now: float) -> None:
         if wrapping_of(payload) is Wrapping.SIGNED:
@@ -459,10 +459,13 @@ class Session:
 
     # Hello and its answer.
 
-    def _greet(self, now: float, apart: float = HELLO_APART) -> None:
+    def _greet(self, now: float) -> None:
         """Say hello as soon as that is possible: a session begins, or begins anew."""
         self._hello_patience = HELLO_AFTER
-        self._hello_at = max(now, self._last_hello + apart)
+        self._hello_by(max(now, self._last_hello + HELLO_APART))
+
+    def _hello_by(self, at: float) -> None:
+        self._hello_at = at if self._hello_at is None else min(self._hello_at, at)
 
     def _say_hello(self, now: float) -> None:
         epoch = self.handshake.epoch
