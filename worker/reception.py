@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 
 from protocol.messages import CHUNK, Chunk, ChunkRequest, Manifest
-from protocol.snapshot import manifest_digest
-from protocol.state import DIGEST_BYTES
 
+DIGEST_BYTES = 16
+"""As in `protocol.state`, which is not imported at the top: it loads the compiled kernels."""
 WINDOW = 8
 """Chunks asked for at once: 1.5 MiB on their way."""
 PATIENCE = 3.0
@@ -18,6 +18,8 @@ FRUITLESS = 5
 
 def unusable(manifest: Manifest, snapshot_bytes: int) -> str:
     """Why no state of this run can come of a signed manifest; empty where one can."""
+    from protocol.snapshot import manifest_digest
+
     if manifest.total != snapshot_bytes:
         return f"{manifest.total:,} bytes, this run's states have {snapshot_bytes:,}"
     if len(manifest.chunks) != DIGEST_BYTES * -(-manifest.total // CHUNK):

@@ -13,8 +13,10 @@ from protocol.errors import ShoalError
 from protocol.messages import CatchUp, Chunk, ChunkRequest, Cohort, Manifest, Update
 from protocol.snapshot import chunk_digests, manifest_digest
 from protocol.spec import RunSpec
+from protocol.state import DIGEST_BYTES
 from tests.worker.reference import run_spec
 from tests.worker.scripted import Host
+from worker import reception
 from worker import replica as module
 from worker.following import Follower
 from worker.replica import (
@@ -559,6 +561,10 @@ def test_an_impossible_offer_is_ignored(change):
     world.obey(world.replica.manifest(manifest, world.now))
     assert "of no use" in world.told[0]
     assert world.replica.snapshot_share is None
+
+
+def test_digests_are_as_long_as_the_state_says():
+    assert reception.DIGEST_BYTES == DIGEST_BYTES
 
 
 def test_an_offer_that_we_did_not_ask_for_is_ignored():

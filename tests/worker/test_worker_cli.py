@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from protocol.errors import ShoalError
+from worker.cli import EXIT_CODES, cores_granted, register
+from worker.console import (
+    JsonConsole,
+    LiveConsole,
+    Paced,
+    PlainConsole,
+    QuietConsole,
+    Rates,
+    harmless,
+    open_console,
+    short,
+    status_line,
+)
+from worker.view import View
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("numba", "gymnasium", "torch", "rich", "coordinator", "aiomqtt", "numpy")
+
+
+def shoal(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "worker", *arguments],
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "usable", "granted"),
+    [("1", 8, 1), ("3", 2, 3), ("all", 8, 8), ("auto", 8, 7), ("auto", 1, 1), ("all", 1, 1)],
+)
+def test_cores(text, usable, granted):
+    assert cores_granted(text, usable) == granted
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "many", "", "2.5", "1025", "²"])
+def test_impossible_cores_are_one_line_with_the_rule(text):
+    with pytest.raises(ShoalError, match="all, auto, or a number from 1 to 1024") as error:
+        cores_granted(text, 4)
+    assert error.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [("http://host", "mqtt://"), ("mqtt://host/no_run", "not a run"), ("mqtt://:1883", "host")],
+)
+def test_a_wrong_address_is_one_line_and_exit_code_2(url, words, tmp_path):
+    ended = shoal(url, "--home", str(tmp_path))
+    assert ended.returncode == 2
+    (line,) = ended.stderr.strip().splitlines()
+    assert line.startswith("error: ")
+    assert words in line
+    assert ended.stdout == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_option_is_wrong_use(tmp_path):
+    assert shoal("mqtt://host", "--warp", "9").returncode == 2
+
+
+def test_no_broker_and_once_is_exit_code_5_and_the_key_is_kept(tmp_path):
+    url = "mqtt://127.0.0.1:1/test-00000000"
+    ended = shoal(url, "--once", "--quiet", SHOAL_HOME=str(tmp_path))
+    assert ended.returncode == 5
+    assert ended.stderr.startswith("error: broker unreachable at mqtt://127.0.0.1:1 (")
+    assert len(ended.stderr.splitlines()) == 1
+    key = tmp_path / "worker.key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    secret = key.read_bytes()
+    assert secret.decode().split()[1] not in ended.stderr
+    shoal(url, "--once", SHOAL_HOME=str(tmp_path))
+    assert key.read_bytes() == secret
+
+
+def test_help_names_every_exit_code():
+    import typer
+
+    app = typer.Typer()
+    register(app)
+    shown = CliRunner().invoke(app, ["--help"])
+    assert shown.exit_code == 0
+    for code in range(7):
+        if code != 1:
+            assert f" {code} " in f" {EXIT_CODES} "
+    assert "Exit codes" in shown.output
+    for option in ("--cores", "--credit", "--name", "--home", "--once", "--quiet", "--json-log"):
+        assert option in shown.output
+
+
+def test_the_command_is_cheap_until_it_is_used():
+    code = "import sys, worker.cli; print([m for m in sys.argv[1:] if m in sys.modules])"
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *HEAVY], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert ended.stdout.strip() == "[]"
+
+
+def test_the_daemon_loads_no_environment_and_no_kernels_before_it_connects():
+    code = "import sys, worker.daemon; print([m for m in sys.argv[1:] if m in sys.modules])"
+    heavy = [name for name in HEAVY if name not in ("numpy", "aiomqtt")]
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *heavy, "typer"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ended.stdout.strip() == "[]"
+
+
+# What the volunteer reads.
+
+
+def test_what_strangers_wrote_can_not_steer_the_terminal():
+    assert harmless("a\x1b[2Jb\nc\td\x07é") == "a?[2Jb c?d?é"
+    assert len(harmless("x" * 9_000)) == 500
+    stream = io.StringIO()
+    PlainConsole(stream).say("\x1b]0;owned\x07")
+    LiveConsole(stream, lambda: 80).say("\x9b31m")
+    QuietConsole(stream).say("\r", warning=True)
+    shown = stream.getvalue().replace("\r\x1b[K", "")
+    assert not set(shown) & set("\x1b\x07\x9b\r")
+
+
+def test_the_status_says_what_runs_or_why_nothing_does():
+    busy = View(version=3, running=2, done=5, episodes=10, steps=900, accepted=4, late=1)
+    line = status_line(busy, (1234.0, 5.6e6))
+    assert line == (
+        "version 3 | 5 done, 2 running | 1.23k evaluations/s, 5.6M steps/s | "
+        "4 accepted, 1 late, 0 duplicate"
+    )
+    idle = View(idle_because="waiting for a task", waiting=1, unanswered=3)
+    assert status_line(idle, (0.0, 0.0)) == (
+        "version 0 | 0 done, 0 running, 1 waiting | 3 unanswered | idle: waiting for a task"
+    )
+    assert "2 refused" in status_line(View(done=1, refused=2), (0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0, "0"), (0.123, "0.123"), (999, "999"), (1000, "1k"), (12345, "12.3k"), (2.5e9, "2.5G")],
+)
+def test_figures_are_short(value, shown):
+    assert short(value) == shown
+
+
+def test_rates_are_of_the_last_seconds():
+    rates = Rates()
+    assert rates.of(View(), 100.0) == (0.0, 0.0)
+    for second in range(1, 60):
+        found = rates.of(View(episodes=10 * second, steps=300 * second), 100.0 + second)
+        assert found == (10.0, 300.0)
+    for second in range(60, 70):
+        found = rates.of(View(episodes=590, steps=17_700), 100.0 + second)
+    assert found == (0.0, 0.0)
+
+
+def test_lines_that_stay_are_few():
+    paced, written = Paced(), 0
+    for tenth in range(6_000):
+        view = View(done=tenth // 3)
+        written += paced.due(view, tenth / 10)
+    assert 110 <= written <= 121
+    written = sum(paced.due(View(done=5), 600 + tenth / 10) for tenth in range(6_000))
+    assert 9 <= written <= 12
+
+
+def test_the_live_line_is_rewritten_in_place_and_taken_away():
+    stream = io.StringIO()
+    console = LiveConsole(stream, lambda: 30)
+    console.show(View(idle_because="waiting for a task"), 10.0)
+    console.show(View(done=1), 10.1)
+    console.say("hello")
+    console.close()
+    line = "version 0 | 0 done, 0 running"  # all that fits
+    assert stream.getvalue() == f"\r\x1b[K{line}\r\x1b[Khello\n{line}\r\x1b[K"
+
+
+def test_a_plain_log_has_times_and_a_json_log_is_json():
+    stream = io.StringIO()
+    console = PlainConsole(stream)
+    console.say("hello")
+    console.show(View(), 5.0)
+    console.close()
+    first, second = stream.getvalue().splitlines()
+    assert first[2::3][:2] == "::"
+    assert first.endswith(" hello")
+    assert "version 0" in second
+    stream = io.StringIO()
+    json_console = JsonConsole(stream)
+    json_console.say("hello")
+    json_console.say("oh", warning=True)
+    json_console.show(View(done=2, steps=7), 5.0)
+    json_console.close()
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    assert [line["kind"] for line in lines] == ["line", "warning", "status"]
+    assert (lines[2]["done"], lines[2]["steps"]) == (2, 7)
+
+
+def test_quiet_means_warnings_only():
+    stream = io.StringIO()
+    console = QuietConsole(stream)
+    console.say("hello")
+    console.show(View(), 1.0)
+    console.say("oh", warning=True)
+    console.close()
+    assert stream.getvalue() == "oh\n"
+
+
+def test_the_console_fits_where_it_writes_to():
+    assert isinstance(open_console("auto", io.StringIO()), PlainConsole)
+    assert isinstance(open_console("json", io.StringIO()), JsonConsole)
+    assert isinstance(open_console("quiet", io.StringIO()), QuietConsole)
+
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    assert isinstance(open_console("auto", Terminal()), LiveConsole)
