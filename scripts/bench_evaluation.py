@@ -177,7 +177,7 @@ def main() -> None:
         results += [compare(spec, case, options.turns) for case in cases]
     print("CartPole-v1, MLP 4-32-2, one process; steps/s (medians), ratios to bare loops")
     print(
-        "case   normalizer  steps/episode  lanes      ours    random    replay  ours/random  /replay"
+        "case   normalizer  steps/episode  lanes      ours    random    replay  /random   /replay"
     )
     for found in results:
         print(
@@ -185,7 +185,7 @@ def main() -> None:
             f"{found['episode_steps']:>13.1f}{found['lanes']:>7}"
             f"{found['steps_per_second']:>10,.0f}{found['bare_steps_per_second']:>10,.0f}"
             f"{found['replay_steps_per_second']:>10,.0f}"
-            f"{found["ratio"]:>12.2f}{found['ratio_replay']:>10.2f}"
+            f"{found['ratio']:>9.2f}{found['ratio_replay']:>10.2f}"
         )
     if options.json:
         print(json.dumps({"benchmark": "evaluation", "results": results}))
