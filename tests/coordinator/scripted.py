@@ -1,0 +1,366 @@
+"""Workers without an environment: the real wire and the real replica, returns from a formula."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol import kernels, noise, normalizer, replay, topics
+from protocol.address import parse_address
+from protocol.envelope import (
+    Wrapping,
+    open_plain,
+    open_sealed,
+    open_signed,
+    peek_signed,
+    sealed,
+    signed,
+    wrapping_of,
+)
+from protocol.identity import Identity, SessionKeys, Transcript, new_nonce, new_session
+from protocol.link import Link, Will, client_id
+from protocol.messages import (
+    Acknowledge,
+    Beat,
+    Bye,
+    CatchUp,
+    Chunk,
+    Epoch,
+    Hello,
+    Manifest,
+    Message,
+    Notice,
+    Result,
+    Task,
+    Update,
+    Welcome,
+    pack_returns,
+)
+from protocol.packing import WireError
+from protocol.spec import PROTOCOL_VERSION, RunSpec, from_bytes
+from protocol.state import State, params_digest
+
+GOAL = 0.7
+"""Every parameter is best there."""
+DIMS = 2
+DEADLINE = 10.0
+"""Seconds that anything in a test may take before it counts as failed."""
+
+
+def members_return(spec: RunSpec, state: State, direction: int, sign: int) -> float:
+    """What the member is worth: the same on any worker, in a task of any size."""
+    member = noise.member(spec.strategy.noise, spec.seed, direction, sign, state.theta, state.sigma)
+    return centre_return(state, member)
+
+
+def centre_return(state: State, parameters: NDArray[np.float32]) -> float:
+    """Highest, 0, where all parameters are GOAL; a normaliser has its say, as it has in life."""
+    worth = -float(np.square(parameters.astype(np.float64) - GOAL).sum())
+    if state.normalizer is not None:
+        mean, inverse = state.normalizer.policy_input()
+        worth += 0.01 * float(mean[0]) * float(inverse[0]) * float(parameters[0])
+    return worth
+
+
+def frames_of(direction: int, sign: int) -> NDArray[np.float64]:
+    """What the member observes, shape (frames, DIMS)."""
+    frames = np.arange(1 + (3 * direction + sign) % 5, dtype=np.float64)
+    return np.stack([frames * 0.3 + direction % 7, np.sin(frames + sign)], axis=1)
+
+
+def evaluate(spec: RunSpec, state: State, task: Task) -> Result:
+    """The result of a task, as an honest worker would send it."""
+    observed = b""
+    if task.kind == "centre":
+        returns = np.full(task.count, centre_return(state, state.theta))
+        lengths = np.ones(task.count, dtype=np.int64)
+    else:
+        directions = range(task.first, task.first + task.count)
+        returns = np.array(
+            [[members_return(spec, state, d, sign) for sign in (1, -1)] for d in directions]
+        )
+        frames = [[frames_of(d, sign) for sign in (1, -1)] for d in directions]
+        lengths = np.array([[len(plus), len(minus)] for plus, minus in frames])
+        if state.normalizer is not None:
+            words = np.zeros((DIMS, 4), dtype=np.uint64)
+            for pair in frames:
+                for member in pair:
+                    kernels.observe_frames(member, *state.normalizer.measure(), words)
+            observed = normalizer.to_bytes(normalizer.from_words(int(lengths.sum()), words))
+    packed_returns, packed_lengths = pack_returns(returns, lengths)
+    return Result(
+        task=task.task,
+        kind=task.kind,
+        version=task.version,
+        first=task.first,
+        count=task.count,
+        episodes=task.episodes,
+        token=task.token,
+        returns=packed_returns,
+        lengths=packed_lengths,
+        observed=observed,
+    )
+
+
+@dataclass
+class Heard:
+    """What came in, by kind, for tests to look at."""
+
+    tasks: list[Task] = field(default_factory=list)
+    acknowledged: dict[int, str] = field(default_factory=dict)
+    reasons: dict[int, str] = field(default_factory=dict)
+    welcomes: list[Welcome] = field(default_factory=list)
+    notices: list[Notice] = field(default_factory=list)
+    manifests: list[Manifest] = field(default_factory=list)
+    chunks: dict[int, bytes] = field(default_factory=dict)
+    missed: list[bytes] = field(default_factory=list)
+    updates: list[bytes] = field(default_factory=list)
+    epochs: list[Epoch] = field(default_factory=list)
+    beats: list[Beat] = field(default_factory=list)
+
+
+class ScriptedWorker:
+    """One session. Tasks stay unanswered while `busy` is False, and from version `pause_at` on."""
+
+    def __init__(
+        self,
+        url: str,
+        run: str,
+        *,
+        identity: Identity | None = None,
+        credit: int = 2,
+        speed: float = 0.0,
+        busy: bool = True,
+        pause_at: int = 1 << 40,
+        alter: Callable[[Result], Result] = lambda result: result,
+    ) -> None:
+        self.identity = identity or Identity.generate()
+        self.session = new_session()
+        self.run_id = run
+        self.credit = credit
+        self.speed = speed
+        self.busy = busy
+        self.pause_at = pause_at
+        self.alter = alter
+        self.heard = Heard()
+        self.spec: RunSpec | None = None
+        self.state: State | None = None
+        self.key: bytes | None = None
+        self.unanswered: dict[int, Result] = {}
+        self.hellos: list[bytes] = []
+        self._news = asyncio.Event()
+        self._states: dict[int, State] = {}
+        self._waiting: list[Task] = []
+        self._exchange: dict[bytes, SessionKeys] = {}
+        self._later: dict[int, Update] = {}
+        self._running: asyncio.Task[None] | None = None
+        worker = self.identity.worker
+        bye = signed(self.identity, "status", (run, self.session), Bye("lost"))
+        self.link = Link(
+            parse_address(url),
+            client_id=client_id(worker, self.session),
+            on_message=self._hear,
+            on_connected=self._connected,
+            will=Will(topics.status(run, worker, self.session), bye, 1, False),
+            subscriptions=topics.worker_filters(run, worker, self.session),
+        )
+
+    # What tests do with it.
+
+    async def __aenter__(self) -> ScriptedWorker:
+        self._running = asyncio.create_task(self.link.run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.link.close()
+        await self._stop()
+
+    async def vanish(self) -> None:
+        """As a cut cable: no goodbye of ours, the broker publishes the will."""
+        self.busy = False
+        self.link.abort()
+        await self._stop()
+
+    async def _stop(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._running
+            self._running = None
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something that was heard makes the condition true."""
+        async with asyncio.timeout(DEADLINE):
+            while not condition():
+                self._news.clear()
+                await self._news.wait()
+
+    def say_hello(self) -> bytes:
+        """Introduce the session, anew or for the first time."""
+        keys, nonce = SessionKeys.generate(), new_nonce()
+        self._exchange[nonce] = keys
+        hello = Hello(
+            protocol=PROTOCOL_VERSION,
+            client="0",
+            worker_key=self.identity.public_key,
+            exchange_key=keys.public_key,
+            nonce=nonce,
+            name="scripted",
+            device="formula",
+            credit=self.credit,
+            speed=self.speed,
+        )
+        payload = signed(self.identity, "hello", (self.run_id, self.session), hello)
+        self.hellos.append(payload)
+        self.publish(topics.request, payload)
+        return payload
+
+    def bye(self) -> None:
+        """Leave as one should."""
+        bye = signed(self.identity, "status", (self.run_id, self.session), Bye("left"))
+        self.publish(topics.status, bye)
+
+    def ask(self, message: Message) -> None:
+        self.publish(topics.request, self.sealed(message))
+
+    def sealed(self, message: Message) -> bytes:
+        assert self.key is not None
+        return sealed(self.key, "to coordinator", message)
+
+    def publish(self, kind: Callable[[str, str, str], str], payload: bytes) -> None:
+        self.link.publish(kind(self.run_id, self.identity.worker, self.session), payload, qos=1)
+
+    def send(self, result: Result) -> None:
+        self.unanswered[result.task] = result
+        self.publish(topics.results, self.sealed(result))
+
+    def resume(self) -> None:
+        """Answer what waited."""
+        self.busy, self.pause_at = True, 1 << 40
+        self._work()
+
+    # What it does by itself.
+
+    def _connected(self, first: bool) -> None:
+        if self.spec is not None:
+            self.say_hello()
+
+    def _hear(self, topic: str, payload: bytes) -> None:
+        parsed = topics.parse(topic)
+        assert parsed is not None
+        try:
+            if parsed.kind == "snap":
+                chunk = open_plain(payload)
+                assert isinstance(chunk, Chunk)
+                self.heard.chunks[chunk.index] = chunk.data
+            elif parsed.kind == "beat":
+                beat = open_plain(payload)
+                assert isinstance(beat, Beat)
+                self.heard.beats.append(beat)
+            elif wrapping_of(payload) is Wrapping.SIGNED:
+                self._hear_signed(parsed.kind, payload)
+            elif self.key is not None:
+                self._hear_sealed(open_sealed(payload, self.key, "to worker"))
+        except WireError:
+            return
+        self._news.set()
+
+    def _hear_signed(self, kind: str, payload: bytes) -> None:
+        claimed = peek_signed(payload)
+        if isinstance(claimed, Epoch):
+            epoch = open_signed(payload, claimed.host_key, "epoch", (self.run_id,))
+            assert isinstance(epoch, Epoch)
+            self.heard.epochs.append(epoch)
+            if self.spec is None:
+                self.spec = from_bytes(epoch.spec)
+                self._reach(replay.initial_state(self.spec))
+                self.say_hello()
+            return
+        host_key = self.heard.epochs[-1].host_key
+        context: tuple[str, ...] = (self.run_id,)
+        if isinstance(claimed, Welcome):
+            context = (self.run_id, self.identity.worker, self.session)
+        message = open_signed(payload, host_key, type(claimed).__name__.lower(), context)
+        if isinstance(message, Welcome):
+            self._hear_welcome(message, host_key)
+        elif isinstance(message, Manifest):
+            self.heard.manifests.append(message)
+        elif isinstance(message, Update):
+            (self.heard.missed if kind == "in" else self.heard.updates).append(payload)
+            self._later[message.version] = message
+            self._follow()
+
+    def _hear_welcome(self, welcome: Welcome, host_key: bytes) -> None:
+        self.heard.welcomes.append(welcome)
+        keys = self._exchange.pop(welcome.nonce, None)
+        if keys is None or welcome.refused:
+            return
+        self.key = keys.agree(
+            Transcript(
+                run=self.run_id,
+                epoch=welcome.epoch,
+                session=self.session,
+                worker_key=self.identity.public_key,
+                host_key=host_key,
+                worker_exchange=keys.public_key,
+                host_exchange=welcome.exchange_key,
+                worker_nonce=welcome.nonce,
+            )
+        )
+        if self.state is not None and welcome.version > self.state.version:
+            self.ask(CatchUp(self.state.version, False))
+        for result in list(self.unanswered.values()):
+            self.send(result)
+
+    def _hear_sealed(self, message: Message) -> None:
+        if isinstance(message, Task):
+            self._answered(message.acknowledged, "accepted")
+            self.heard.tasks.append(message)
+            self._waiting.append(message)
+            self._work()
+        elif isinstance(message, Acknowledge):
+            self._answered(message.tasks, message.outcome, message.reason)
+        elif isinstance(message, Notice):
+            self.heard.notices.append(message)
+            if message.code == "hello-again":
+                self.say_hello()
+
+    def _answered(self, tasks: tuple[int, ...], outcome: str, reason: str = "") -> None:
+        for task in tasks:
+            self.heard.acknowledged[task] = outcome
+            self.heard.reasons[task] = reason
+            self.unanswered.pop(task, None)
+
+    def _follow(self) -> None:
+        """Apply what is in order; ask for what is missing."""
+        assert self.spec is not None and self.state is not None
+        rules = replay.arithmetic(self.spec)
+        while self.state.version in self._later:
+            update = self._later.pop(self.state.version)
+            self._reach(replay.follow(self.spec, rules, self.state, update))
+        if self._later and max(self._later) > self.state.version and self.key is not None:
+            self.ask(CatchUp(self.state.version, False))
+        self._work()
+
+    def _reach(self, state: State) -> None:
+        assert self.spec is not None
+        self.state = state
+        self._states[state.version] = state
+        self._states.pop(state.version - self.spec.versions_kept, None)
+
+    def _work(self) -> None:
+        """Answer the tasks whose version is here."""
+        assert self.spec is not None and self.state is not None
+        if not self.busy or self.state.version >= self.pause_at:
+            return
+        ready = [task for task in self._waiting if task.version in self._states]
+        self._waiting = [task for task in self._waiting if task.version > self.state.version]
+        for task in ready:
+            state = self._states[task.version]
+            assert params_digest(state.theta) == task.digest, "the task names other parameters"
+            self.send(self.alter(evaluate(self.spec, state, task)))

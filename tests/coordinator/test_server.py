@@ -1,0 +1,360 @@
+"""Whole runs with scripted workers over a real broker: what ends them, and what must not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import resource
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+from coordinator import server
+from coordinator.log import LogError, UpdateLog
+from coordinator.progress import Outcome
+from coordinator.update import UpdateError
+from protocol import replay, topics
+from protocol import spec as run_spec
+from protocol.address import parse_address
+from protocol.envelope import open_plain, open_signed, plain
+from protocol.link import Link
+from protocol.messages import Here, Result, Update, Who
+from protocol.packing import pack_reals
+from protocol.spec import RunSpec
+from protocol.state import params_hash
+from tests.coordinator.runs import Led, led, play, spec_of, states_of
+from tests.coordinator.scripted import DEADLINE, ScriptedWorker
+from tests.protocol.mosquitto import Mosquitto
+
+
+def updates_of(run: Led) -> list[Update]:
+    """What the log on disk holds, each signature checked."""
+    log = UpdateLog(run.directory.log_path, run.run_id)
+    updates = []
+    for payload in log.updates(0, log.version):
+        update = open_signed(payload, run.identity.public_key, "update", (run.run_id,))
+        assert isinstance(update, Update)
+        updates.append(update)
+    log.close()
+    return updates
+
+
+def replayed(spec: RunSpec, run: Led) -> list[str]:
+    """The hash of every version that the log on disk leads to, and the proof that it does."""
+    state, rules = replay.initial_state(spec), replay.arithmetic(spec)
+    hashes = [params_hash(state.theta)]
+    for update in updates_of(run):
+        state = replay.follow(spec, rules, state, update)
+        hashes.append(params_hash(state.theta))
+    return hashes
+
+
+async def test_target_reached_returns_the_version_that_was_evaluated(tmp_path: Path) -> None:
+    spec = spec_of(stop={"target": -0.5, "updates": 60})
+    async with led(spec, tmp_path) as run, run.worker() as worker:
+        outcome = await run.outcome()
+        await worker.until(lambda: worker.heard.epochs[-1].state == "finished")
+    assert outcome.reached and outcome.reason == "the target is reached"
+    assert outcome.centre is not None
+    assert outcome.centre.version == outcome.version <= outcome.updates
+    assert outcome.centre.episodes == 4 and outcome.centre.full
+    assert outcome.centre.mean >= -0.5
+    hashes = replayed(spec, run)
+    assert hashes[outcome.version] == outcome.params_hash
+    assert len(hashes) == outcome.updates + 1
+    last = worker.heard.epochs[-1]
+    assert (last.version, last.digest.hex()) == (outcome.version, outcome.params_hash)
+    assert worker.heard.beats[-1].phase == "finished"
+
+
+async def test_run_directory_holds_what_the_run_was(tmp_path: Path) -> None:
+    spec = spec_of(stop={"updates": 3})
+    async with led(spec, tmp_path) as run, run.worker():
+        outcome = await run.outcome()
+    path = run.directory.path
+    assert run_spec.parse(run_spec.load(path / "spec.toml")) == spec
+    tensors = load_file(path / "policy.safetensors")
+    assert {name: tensor.shape for name, tensor in tensors.items()} == {
+        "layers.0.weight": (2, 2),
+        "layers.0.bias": (2,),
+    }
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    updates = [line for line in lines if line["kind"] == "update"]
+    assert [line["version"] for line in updates] == [1, 2, 3]
+    assert [line["params_hash"] for line in updates] == replayed(spec, run)[1:]
+    assert updates[-1]["params_hash"] == outcome.params_hash
+    rows = sqlite3.connect(path / "log.sqlite").execute("SELECT * FROM evaluations").fetchall()
+    centres = [line for line in lines if line["kind"] == "centre"]
+    assert [(row[0], row[1], row[2]) for row in rows] == [
+        (line["version"], line["episodes"], line["mean_return"]) for line in centres
+    ]
+    # 32 members an update; screenings of 2 episodes, the last evaluation is full.
+    assert outcome.progress.episodes == 3 * 32 + sum(line["episodes"] for line in centres)
+    assert outcome.progress.steps == updates[-1]["env_steps"] + sum(
+        line["episodes"] for line in centres if line["version"] == 3
+    )
+
+
+async def test_updates_limit_ends_after_that_many_with_a_full_evaluation(tmp_path: Path) -> None:
+    outcome = await play(spec_of(stop={"updates": 2}), tmp_path)
+    assert not outcome.reached
+    assert (outcome.version, outcome.updates) == (2, 2)
+    assert outcome.centre is not None and outcome.centre.episodes == 4
+
+
+async def test_no_updates_and_no_evaluation_still_ends(tmp_path: Path) -> None:
+    spec = spec_of(stop={"updates": 0}, centre={"evaluate_every": 0})
+    outcome = await play(spec, tmp_path, workers=0)
+    assert (outcome.version, outcome.updates, outcome.centre) == (0, 0, None)
+
+
+EXACT = {
+    "normalizer": {"enabled": True},
+    "strategy": {"population": 64},
+    "pool": {"quorum": 1.0, "max_staleness": 0, "minimum_task_seconds": 0.0, "task_seconds": 0.01},
+    "stop": {"updates": 6},
+}
+
+
+async def changing_pool(spec: RunSpec, directory: Path, sizes: list[int]) -> Outcome:
+    """One worker vanishes in mid-batch, its task in hand; another joins in the middle."""
+    async with led(spec, directory) as run:
+        vanishing = run.worker(speed=2000.0)
+        async with vanishing, run.worker(speed=300.0) as first:
+            await vanishing.until(lambda: len(vanishing.heard.updates) >= 2)
+            held = len(vanishing.heard.tasks)
+            vanishing.busy = False
+            await vanishing.until(lambda: len(vanishing.heard.tasks) > held)
+            async with run.worker(speed=700.0) as late:
+                await vanishing.vanish()
+                outcome = await run.outcome()
+                assert late.heard.tasks and first.heard.tasks
+            sizes += [task.count for task in first.heard.tasks if task.kind == "members"]
+    return outcome
+
+
+async def test_parameters_do_not_depend_on_the_pool(tmp_path: Path) -> None:
+    """Normaliser on, tasks cut at random; 1, 2 and 3 workers, and a pool that changes."""
+    speeds = random.Random(3)
+    outcomes = []
+    for workers in (1, 2, 3):
+        spec = spec_of(**EXACT)
+        async with led(spec, tmp_path / str(workers)) as run, contextlib.AsyncExitStack() as pool:
+            for _ in range(workers):
+                worker = run.worker(speed=speeds.uniform(100.0, 3000.0), credit=3)
+                await pool.enter_async_context(worker)
+            outcomes.append(await run.outcome())
+            assert len(set(replayed(spec, run))) == 7
+    sizes: list[int] = []
+    outcomes.append(await changing_pool(spec_of(**EXACT), tmp_path / "changing", sizes))
+    expected = states_of(spec_of(**EXACT), 6)[-1]
+    assert {outcome.params_hash for outcome in outcomes} == {params_hash(expected.theta)}
+    assert {outcome.updates for outcome in outcomes} == {6}
+    assert {outcome.progress.episodes for outcome in outcomes} == {outcomes[0].progress.episodes}
+    assert len(set(sizes)) > 1, "all tasks had the same size: nothing was shown"
+
+
+async def test_seed_changes_the_parameters(tmp_path: Path) -> None:
+    one = await play(spec_of(seed=1), tmp_path / "1")
+    two = await play(spec_of(seed=2), tmp_path / "2")
+    assert one.params_hash != two.params_hash
+
+
+async def test_stragglers_of_a_quorum_count_in_the_next_update(tmp_path: Path) -> None:
+    spec = spec_of(
+        pool={"quorum": 0.5, "max_staleness": 2, "minimum_task_seconds": 0.0},
+        normalizer={"enabled": True},
+        stop={"updates": 4},
+    )
+    async with led(spec, tmp_path) as run, run.worker(busy=False, credit=1, speed=1e5) as slow:
+        await slow.until(lambda: bool(slow.heard.tasks))
+        first = slow.heard.tasks[0]
+        async with run.worker(pause_at=1) as quick:
+            await quick.until(lambda: bool(quick.heard.updates))
+            slow.resume()
+            await slow.until(lambda: first.task in slow.heard.acknowledged)
+            assert slow.heard.acknowledged[first.task] == "accepted"
+            quick.resume()
+            await run.outcome()
+    assert first.kind == "members"
+    counted = [update.late for update in updates_of(run)]
+    assert counted[0] == 0 and counted[1] >= 2 * first.count
+    replayed(spec, run)
+
+
+async def test_broker_that_dies_and_comes_back_does_not_end_the_run(tmp_path: Path) -> None:
+    broker = Mosquitto(tmp_path)
+    broker.start()
+    spec = spec_of(stop={"updates": 8})
+    try:
+        async with led(spec, tmp_path, broker.url) as run, run.worker(pause_at=3) as worker:
+            await worker.until(
+                lambda: worker.heard.tasks[-1:] and worker.heard.tasks[-1].version == 3
+            )
+            broker.kill()
+            broker.start()
+            worker.resume()
+            outcome = await run.outcome()
+            assert len(worker.hellos) >= 2
+            await worker.until(lambda: worker.heard.epochs[-1].state == "finished")
+            # A broker without memory was told again who leads, so that newcomers can join.
+            assert [epoch.state for epoch in worker.heard.epochs][-2:] == ["running", "finished"]
+    finally:
+        broker.kill()
+    assert outcome.updates == 8
+    assert any(line.startswith("broker lost") for line in run.lines)
+    assert replayed(spec, run)[-1] == outcome.params_hash
+
+
+async def test_end_is_announced_to_a_broker_that_was_away(tmp_path: Path) -> None:
+    broker = Mosquitto(tmp_path)
+    broker.start()
+    try:
+        async with led(spec_of(), tmp_path, broker.url) as run:
+            async with asyncio.timeout(DEADLINE):
+                await run.ready.wait()
+            broker.kill()
+            run.server.stop("enough")
+            broker.start()
+            await run.outcome()
+            async with ScriptedWorker(broker.url, run.run_id) as worker:
+                await worker.until(lambda: bool(worker.heard.epochs))
+                assert worker.heard.epochs[-1].state == "stopped"
+    finally:
+        broker.kill()
+
+
+async def test_who_is_answered_once_for_many_questions(tmp_path: Path) -> None:
+    heard: list[Here] = []
+    answered = asyncio.Event()
+
+    def hear(topic: str, payload: bytes) -> None:
+        here = open_plain(payload)
+        assert isinstance(here, Here)
+        heard.append(here)
+        answered.set()
+
+    def ask(first: bool) -> None:
+        for _ in range(20):
+            link.publish(topics.WHO, plain(Who()))
+
+    async with led(spec_of(), tmp_path) as run:
+        async with asyncio.timeout(DEADLINE):
+            await run.ready.wait()
+            link = Link(
+                parse_address(run.url),
+                client_id="asker",
+                on_message=hear,
+                on_connected=ask,
+                subscriptions={topics.HERE: 0},
+            )
+            asking = asyncio.create_task(link.run())
+            await answered.wait()
+            await asyncio.sleep(server.HERE_WITHIN)
+        await link.close()
+        await asking
+    expected = Here(run.run_id, run.identity.public_key, "Formula-v0", "running")
+    assert heard == [expected]
+
+
+async def test_stop_ends_orderly_with_the_last_version(tmp_path: Path) -> None:
+    spec = spec_of(stop={"updates": 1000})
+    async with led(spec, tmp_path) as run, run.worker() as worker:
+        await worker.until(lambda: len(worker.heard.updates) >= 3)
+        run.server.stop("stopped by the host (SIGINT)")
+        outcome = await run.outcome()
+        await worker.until(lambda: worker.heard.epochs[-1].state == "stopped")
+        assert worker.heard.epochs[-1].reason == "stopped by the host (SIGINT)"
+    hashes = replayed(spec, run)
+    assert outcome.params_hash == hashes[outcome.version]
+    assert 3 <= outcome.updates < 1000
+    # Whatever was published was kept first.
+    assert len(worker.heard.updates) <= len(hashes) - 1
+
+
+@contextlib.contextmanager
+def largest_file(size: int) -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+async def test_full_disk_ends_the_run_before_anything_lost_is_published(tmp_path: Path) -> None:
+    spec = spec_of(stop={"updates": 100_000}, centre={"evaluate_every": 0})
+    async with led(spec, tmp_path) as run, run.worker() as worker:
+        await worker.until(lambda: len(worker.heard.updates) >= 2)
+        wal = run.directory.path / "log.sqlite-wal"
+        with largest_file(wal.stat().st_size + 20_000), pytest.raises(LogError) as caught:
+            await run.outcome()
+        # The will is the last word: nobody hears that the run has ended, since it may go on.
+        await worker.until(lambda: worker.heard.beats[-1].phase == "lost")
+        assert worker.heard.epochs[-1].state == "running"
+    message = str(caught.value)
+    assert "\n" not in message and "log.sqlite" in message and "free the disk" in message
+    kept = len(replayed(spec, run)) - 1
+    published = [open_plain(b"\0" + payload[65:]) for payload in worker.heard.updates]
+    versions = [update.version for update in published if isinstance(update, Update)]
+    assert versions and max(versions) < kept
+
+
+async def test_log_that_another_process_holds_ends_the_run(tmp_path: Path) -> None:
+    spec = spec_of(stop={"updates": 100_000})
+    async with led(spec, tmp_path) as run, run.worker() as worker:
+        await worker.until(lambda: len(worker.heard.updates) >= 2)
+        other = sqlite3.connect(run.directory.log_path)
+        other.execute("DROP TABLE updates")
+        with pytest.raises(LogError, match="no such table"):
+            await run.outcome()
+        other.close()
+
+
+async def test_metrics_that_cannot_be_written_end_the_run(tmp_path: Path) -> None:
+    async with led(spec_of(stop={"updates": 100_000}), tmp_path) as run, run.worker() as worker:
+        await worker.until(lambda: len(worker.heard.updates) >= 2)
+        (run.directory.path / "policy.safetensors").unlink()
+        (run.directory.path / "policy.safetensors").mkdir()
+        run.server.stop("enough")
+        with pytest.raises(Exception, match="can't take the policy"):
+            await run.outcome()
+
+
+async def test_parameters_that_overflow_end_the_run_with_the_remedy(tmp_path: Path) -> None:
+    spec = spec_of(
+        optimizer={"kind": "sgd", "learning_rate": 1e6, "momentum": 0.0},
+        strategy={"sigma": 1e-38},
+        stop={"updates": 50},
+    )
+
+    def rising(result: Result) -> Result:
+        count = 2 * result.count if result.kind == "members" else result.count
+        return msgspec.structs.replace(result, returns=pack_reals(np.arange(float(count))))
+
+    async with led(spec, tmp_path) as run, run.worker(alter=rising):
+        with pytest.raises(UpdateError, match="lower the learning rate"):
+            await run.outcome()
+
+
+async def test_failing_listener_ends_the_run(tmp_path: Path) -> None:
+    async with led(spec_of(), tmp_path) as run:
+        run.server._on_event = lambda line: 1 // 0  # type: ignore[assignment, return-value]
+        async with run.worker():
+            with pytest.raises(ZeroDivisionError):
+                await run.outcome()
+
+
+async def test_unreachable_broker_is_one_clear_line(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr("coordinator.leading.CONTACT_SECONDS", 0.3)
+    async with led(spec_of(), tmp_path, "mqtt://127.0.0.1:1") as run:
+        with pytest.raises(Exception, match=r"no broker can be reached at mqtt://127\.0\.0\.1:1"):
+            await run.outcome()
+    assert not run.ready.is_set()
