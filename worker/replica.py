@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 GRACE = 0.3
 """Seconds that a gap may close by itself: a task can overtake the update that it needs."""
 FIRST_PATIENCE = 2.0
-"""Seconds without anything of use after which we ask again; doubled each time."""
+"""Seconds that an answer may take before we ask again; doubled each time."""
+PAUSE = 0.5
+"""Seconds after the last of an answer's updates after which we ask for what still lacks."""
 LONGEST_PATIENCE = 15.0
 HINTS_IN_VAIN = 3
 """Times that we ask because of an unsigned hint alone before we stop believing hints."""
@@ -373,11 +375,11 @@ class Replica:
         return True
 
     def _moved(self, now: float) -> None:
-        """Something of use came: more may be on its way, so do not ask again yet."""
+        """Something of use came, and more may be on its way: ask again only after a pause."""
         self._patience = FIRST_PATIENCE
         self._hints_in_vain = 0
         if self._gap_since is not None:
-            self._ask_at = now + FIRST_PATIENCE * self._jitter()
+            self._ask_at = now + PAUSE * self._jitter()
 
     def _jitter(self) -> float:
         """0.75 to 1.25: peers that miss the same must not ask in step."""

@@ -265,9 +265,19 @@ def test_answers_that_keep_coming_are_not_asked_for_again():
     world = World(HOST)
     world.welcomed()
     for version in range(LENGTH):
-        world.pass_time(1.2)
+        world.pass_time(0.3)
         world.update(version)
     assert len(world.asked) == 1
+
+
+def test_an_answer_that_is_only_a_part_is_soon_asked_to_go_on():
+    """A coordinator sends so many updates at a time."""
+    world = World(HOST)
+    world.welcomed()
+    for version in range(5):
+        world.update(version)
+    world.pass_time(0.7)
+    assert [request for _, request in world.asked] == [CatchUp(0, True), CatchUp(5, False)]
 
 
 def test_hints_without_proof_are_followed_but_not_for_ever():
