@@ -1,0 +1,376 @@
+"""Strangers and liars on a real broker: whatever they send, the run stays what it is."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from coordinator import peers
+from protocol import topics
+from protocol.envelope import plain, sealed, signed
+from protocol.identity import Identity, SessionKeys, lease_token, new_nonce, new_session
+from protocol.messages import (
+    Acknowledge,
+    Beat,
+    Bye,
+    CatchUp,
+    ChunkRequest,
+    Credit,
+    Hello,
+    Refusal,
+    Result,
+    Status,
+    Task,
+    Who,
+    pack_returns,
+)
+from protocol.packing import MAX_MESSAGE, pack_integers, pack_reals
+from protocol.spec import PROTOCOL_VERSION
+from protocol.state import params_hash
+from tests.coordinator.runs import Led, led, spec_of, states_of
+from tests.coordinator.scripted import ScriptedWorker, evaluate
+
+SPEC = spec_of(normalizer={"enabled": True}, stop={"updates": 4})
+EXPECTED = params_hash(states_of(SPEC, 4)[-1].theta)
+
+
+class Scene:
+    """A run in its third version: an honest worker that holds a task, and one that means harm."""
+
+    def __init__(self, run: Led, honest: ScriptedWorker, mallory: ScriptedWorker) -> None:
+        self.run = run
+        self.honest = honest
+        self.mallory = mallory
+
+    @property
+    def task(self) -> Task:
+        """The honest worker's, unanswered."""
+        return open_task(self.honest)
+
+    def topic(self, kind: Callable[[str, str, str], str]) -> str:
+        """A topic of the honest worker's session."""
+        return kind(self.run.run_id, self.honest.identity.worker, self.honest.session)
+
+    def standing(self) -> object:
+        """What no stranger may change: who is here, with which key, holding what; the version."""
+        server = self.run.server
+        ids = sorted(server._pool.sessions, key=str)
+        here = [(id, server._pool.sessions[id].credit, server._peers.get(id)) for id in ids]
+        leases = sorted((number, lease.session) for number, lease in server._pool.leases.items())
+        return here, leases, server._versions.current.version, server._pool.progress
+
+    async def settled(self) -> None:
+        """Everything that mallory sent so far has been judged."""
+        before = len(self.mallory.heard.missed)
+        self.mallory.ask(CatchUp(0, False))
+        await self.mallory.until(lambda: len(self.mallory.heard.missed) > before)
+
+    def result(self, **changes: object) -> Result:
+        """The honest worker's result, altered."""
+        assert self.mallory.state is not None
+        result = evaluate(SPEC, self.mallory.state, self.task)
+        return msgspec.structs.replace(result, **changes)
+
+
+def open_task(worker: ScriptedWorker) -> Task:
+    return next(t for t in worker.heard.tasks if t.kind == "members" and t.version == 2)
+
+
+def holds_task(worker: ScriptedWorker) -> bool:
+    return any(t.kind == "members" and t.version == 2 for t in worker.heard.tasks)
+
+
+@contextlib.asynccontextmanager
+async def scene(directory: Path) -> AsyncIterator[Scene]:
+    async with led(SPEC, directory) as run, run.worker(pause_at=2) as honest:
+        await honest.until(lambda: holds_task(honest))
+        async with run.worker(credit=0) as mallory:
+            await mallory.until(lambda: mallory.state is not None and mallory.state.version == 2)
+            yield Scene(run, honest, mallory)
+            assert honest.hellos == honest.hellos[:1], "the honest worker had to start over"
+            honest.resume()
+            outcome = await run.outcome()
+            assert outcome.params_hash == EXPECTED
+            assert "refused" not in honest.heard.acknowledged.values()
+
+
+def replay_hello(scene: Scene) -> None:
+    scene.mallory.link.publish(scene.topic(topics.request), scene.honest.hellos[0], qos=1)
+
+
+def hello_in_anothers_name(scene: Scene) -> None:
+    hello = _hello(scene.mallory.identity)
+    context = (scene.run.run_id, scene.honest.session)
+    payload = signed(scene.mallory.identity, "hello", context, hello)
+    scene.mallory.link.publish(scene.topic(topics.request), payload, qos=1)
+
+
+def hello_that_another_signed(scene: Scene) -> None:
+    hello = _hello(scene.honest.identity)
+    context = (scene.run.run_id, scene.honest.session)
+    payload = signed(scene.mallory.identity, "hello", context, hello)
+    scene.mallory.link.publish(scene.topic(topics.request), payload, qos=1)
+
+
+def hello_of_another_run(scene: Scene) -> None:
+    context = ("other-00000000", scene.honest.session)
+    payload = signed(scene.honest.identity, "hello", context, _hello(scene.honest.identity))
+    scene.mallory.link.publish(scene.topic(topics.request), payload, qos=1)
+
+
+def hello_with_a_useless_key(scene: Scene) -> None:
+    identity, session = Identity.generate(), new_session()
+    hello = msgspec.structs.replace(_hello(identity), exchange_key=bytes(32))
+    payload = signed(identity, "hello", (scene.run.run_id, session), hello)
+    topic = topics.request(scene.run.run_id, identity.worker, session)
+    scene.mallory.link.publish(topic, payload, qos=1)
+
+
+def hello_of_another_protocol(scene: Scene) -> None:
+    identity, session = Identity.generate(), new_session()
+    hello = msgspec.structs.replace(_hello(identity), protocol=PROTOCOL_VERSION + 1)
+    payload = signed(identity, "hello", (scene.run.run_id, session), hello)
+    topic = topics.request(scene.run.run_id, identity.worker, session)
+    scene.mallory.link.publish(topic, payload, qos=1)
+
+
+def bye_in_anothers_name(scene: Scene) -> None:
+    context = (scene.run.run_id, scene.honest.session)
+    payload = signed(scene.mallory.identity, "status", context, Bye("left"))
+    scene.mallory.link.publish(scene.topic(topics.status), payload, qos=1)
+
+
+def bye_of_another_session(scene: Scene) -> None:
+    context = (scene.run.run_id, "aaaaaa")
+    payload = signed(scene.honest.identity, "status", context, Bye("left"))
+    scene.mallory.link.publish(scene.topic(topics.status), payload, qos=1)
+
+
+def bye_on_the_topic_of_requests(scene: Scene) -> None:
+    context = (scene.run.run_id, scene.honest.session)
+    payload = signed(scene.honest.identity, "status", context, Bye("left"))
+    scene.mallory.link.publish(scene.topic(topics.request), payload, qos=1)
+
+
+def credit_under_another_key(scene: Scene) -> None:
+    payload = scene.mallory.sealed(Credit(0, 2))
+    scene.mallory.link.publish(scene.topic(topics.request), payload, qos=1)
+
+
+def words_of_the_coordinator(scene: Scene) -> None:
+    key = scene.mallory.key
+    assert key is not None
+    for message in (Credit(64, 2), Acknowledge((1,), "accepted")):
+        scene.mallory.publish(topics.request, sealed(key, "to worker", message))
+
+
+def credit_on_the_wrong_topics(scene: Scene) -> None:
+    for kind in (topics.results, topics.status):
+        scene.mallory.publish(kind, scene.mallory.sealed(Credit(64, 2)))
+
+
+def refusal_of_anothers_lease(scene: Scene) -> None:
+    scene.mallory.ask(Refusal(scene.task.task, scene.task.token, "worker", "\x1b[2Jit was me\n"))
+
+
+def chunks_out_of_range(scene: Scene) -> None:
+    for first in (0, 1, 1 << 20):
+        for version in (0, 2, 1 << 40):
+            scene.mallory.ask(ChunkRequest(version, first, 64))
+
+
+def catch_up_from_the_future(scene: Scene) -> None:
+    for version in (2, 3, 1 << 40):
+        scene.mallory.ask(CatchUp(version, True))
+
+
+def catch_up_in_a_loop(scene: Scene) -> None:
+    for _ in range(300):
+        scene.mallory.ask(CatchUp(0, True))
+
+
+def questions_to_everybody(scene: Scene) -> None:
+    for _ in range(300):
+        scene.mallory.link.publish(topics.WHO, plain(Who()))
+
+
+def garbage_everywhere(scene: Scene) -> None:
+    kinds = (topics.request, topics.results, topics.status)
+    payloads = [b"", b"\0", b"\1" * 65, b"\2" * 17, b"\3", b"\xc1" * 100, b"\1" + b"\xff" * 200]
+    payloads += [plain(Status("idle", 0)), b"\2" + bytes(MAX_MESSAGE - 1), bytes(MAX_MESSAGE)]
+    deep = b"\1" + bytes(64) + b"\x91" * 10_000
+    for kind in kinds:
+        for payload in [*payloads, deep]:
+            scene.mallory.link.publish(scene.topic(kind), payload, qos=1)
+            scene.mallory.publish(kind, payload)
+    for odd in ("shoal/1/who", f"shoal/1/{scene.run.run_id}/req/x/y", f"{'shoal/1/' * 20}x"):
+        scene.mallory.link.publish(odd, b"\0\x91\x12", qos=1)
+
+
+ATTACKS = [
+    replay_hello,
+    hello_in_anothers_name,
+    hello_that_another_signed,
+    hello_of_another_run,
+    hello_with_a_useless_key,
+    hello_of_another_protocol,
+    bye_in_anothers_name,
+    bye_of_another_session,
+    bye_on_the_topic_of_requests,
+    credit_under_another_key,
+    words_of_the_coordinator,
+    credit_on_the_wrong_topics,
+    refusal_of_anothers_lease,
+    chunks_out_of_range,
+    catch_up_from_the_future,
+    catch_up_in_a_loop,
+    questions_to_everybody,
+    garbage_everywhere,
+]
+
+
+def _hello(identity: Identity) -> Hello:
+    return Hello(
+        protocol=PROTOCOL_VERSION,
+        client="0",
+        worker_key=identity.public_key,
+        exchange_key=SessionKeys.generate().public_key,
+        nonce=new_nonce(),
+        name="mallory",
+        device="",
+        credit=64,
+        speed=1e12,
+    )
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
+async def test_changes_nothing(
+    attack: Callable[[Scene], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with scene(tmp_path) as stage:
+        before = stage.standing()
+        attack(stage)
+        await stage.settled()
+        assert stage.standing() == before
+        assert all(line.isprintable() for line in stage.run.lines)
+        assert len(stage.run.lines) < 20
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+def _lengths(*values: int) -> bytes:
+    return pack_integers(np.array(values, dtype=np.int64))
+
+
+def forged_results(stage: Scene) -> dict[str, tuple[Result, str]]:
+    """Results that mallory sends in its own session, and what the refusal must say."""
+    task, mine = stage.task, stage.mallory.identity.worker
+    returns, lengths = pack_returns(np.ones((task.count, 2)), np.ones((task.count, 2), np.int64))
+    secret = stage.run.server._secret
+
+    def leased(**changes: object) -> Result:
+        """As if the range had been leased to mallory: everything but the payload is in order."""
+        result = stage.result(**changes)
+        token = lease_token(
+            secret,
+            stage.run.run_id,
+            result.task,
+            mine,
+            result.version,
+            result.first,
+            result.count,
+            result.episodes,
+            result.kind,
+        )
+        return msgspec.structs.replace(result, token=token)
+
+    earlier = lease_token(b"s" * 32, stage.run.run_id, 1, mine, 0, 0, task.count, 1, "members")
+    many = pack_returns(np.ones((task.count, 2)), np.full((task.count, 2), 2**40))[1]
+    infinite = pack_reals(np.full(2 * task.count, np.inf))
+    missing = pack_reals(np.full(2 * task.count, np.nan))
+    outside = ((task.first + task.count, "no"),)
+    return {
+        "another's token": (stage.result(), "never had a lease"),
+        "an earlier life's token": (
+            stage.result(task=1, version=0, first=0, token=earlier),
+            "never had a lease",
+        ),
+        "NaN": (leased(returns=missing), "NaN or infinite"),
+        "infinity": (leased(returns=infinite), "NaN or infinite"),
+        "too few": (leased(returns=returns[:-1]), "asked for"),
+        "no lengths": (leased(lengths=b""), "no bytes"),
+        "endless episodes": (leased(lengths=many), "more than 10,000,000 steps"),
+        "frames that were not": (leased(lengths=lengths), "frames for"),
+        "no sums": (leased(observed=b""), "shorter than their header"),
+        "a failure elsewhere": (leased(failed=outside), "not of the task"),
+        "a return that failed": (leased(failed=((task.first, "x"),)), "carries a return"),
+    }
+
+
+async def test_results_that_lie_are_refused_with_the_reason(tmp_path: Path) -> None:
+    async with scene(tmp_path) as stage:
+        before = stage.standing()
+        heard = stage.mallory.heard
+        for name, (result, reason) in forged_results(stage).items():
+            heard.reasons.pop(result.task, None)
+            stage.mallory.send(result)
+            await stage.mallory.until(lambda sent=result: sent.task in heard.reasons)
+            assert reason in heard.reasons[result.task], name
+            assert heard.acknowledged[result.task] == "refused", name
+            assert stage.standing() == before, name
+
+
+async def test_a_late_twin_of_a_result_changes_nothing(tmp_path: Path) -> None:
+    async with scene(tmp_path) as stage:
+        sent = stage.honest.sealed(stage.result())
+        for _ in range(3):
+            stage.mallory.link.publish(stage.topic(topics.results), sent, qos=1)
+        await stage.settled()
+        await stage.honest.until(lambda: bool(stage.honest.heard.acknowledged))
+
+
+async def test_flood_of_hellos_does_not_stop_the_run(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(peers, "MOST_SESSIONS", 10)
+    async with scene(tmp_path) as stage:
+        for _ in range(400):
+            identity, session = Identity.generate(), new_session()
+            hello = msgspec.structs.replace(_hello(identity), credit=0)
+            payload = signed(identity, "hello", (stage.run.run_id, session), hello)
+            topic = topics.request(stage.run.run_id, identity.worker, session)
+            stage.mallory.link.publish(topic, payload, qos=1)
+        await stage.settled()
+        assert len(stage.run.server._pool.sessions) == 10
+        assert any("10 sessions" in line for line in stage.run.lines)
+        assert len(stage.run.lines) < 60
+
+
+async def test_session_thought_gone_is_asked_to_say_hello_again(tmp_path: Path) -> None:
+    """Who replays the will of a worker takes its lease away for a moment, and no more."""
+    async with led(SPEC, tmp_path) as run, run.worker(pause_at=2) as honest:
+        await honest.until(lambda: holds_task(honest))
+        context = (run.run_id, honest.session)
+        bye = signed(honest.identity, "status", context, Bye("lost"))
+        async with run.worker(credit=0) as mallory:
+            await mallory.until(lambda: mallory.key is not None)
+            topic = topics.status(run.run_id, honest.identity.worker, honest.session)
+            mallory.link.publish(topic, bye, qos=1)
+            await mallory.until(lambda: mallory.state is not None and mallory.state.version == 2)
+            assert len(run.server._pool.sessions) == 1
+            honest.publish(topics.status, honest.sealed(Status("busy", 2)))
+            await honest.until(lambda: len(honest.heard.welcomes) == 2)
+            assert [notice.code for notice in honest.heard.notices] == ["hello-again"]
+            honest.resume()
+            assert (await run.outcome()).params_hash == EXPECTED
+
+
+async def test_beats_of_strangers_reach_nobody_here(tmp_path: Path) -> None:
+    """The coordinator does not even listen to them."""
+    async with scene(tmp_path) as stage:
+        beat = plain(Beat(9, 99, b"x" * 16, "finished"))
+        stage.mallory.link.publish(topics.beat(stage.run.run_id), beat)
+        await stage.settled()
