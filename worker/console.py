@@ -205,10 +205,12 @@ class Paced:
 
     def __init__(self) -> None:
         self._last: View | None = None
-        self._at = float("-inf")
+        self._at: float | None = None
 
     def due(self, view: View, now: float) -> bool:
         """Whether to write it now; if so it counts as written."""
+        if self._at is None:
+            self._at = now
         wait = LINE_EVERY if view != self._last else REMINDER_EVERY
         if now - self._at < wait:
             return False
