@@ -17,7 +17,7 @@ from protocol import noise
 from protocol.spec import RunSpec
 from tests.worker import reference
 from tests.worker.reference import TOYS, run_spec
-from worker.evaluation import environments
+from worker.evaluation import environments, pipe
 from worker.evaluation.children import Evaluators
 from worker.evaluation.jobs import (
     EnvironmentUnavailable,
@@ -254,6 +254,39 @@ async def test_closing_ends_the_children_and_the_jobs_at_once():
     with pytest.raises(WorkerFailure):
         await job
     assert not any(alive(pid) for pid in pids)
+
+
+HOLDER = """
+import os, subprocess, sys, time
+subprocess.Popen([sys.executable, "-m", "worker.evaluation.child"])
+os.close(1)
+time.sleep(60)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
+@pytest.mark.parametrize("end", ["of the pipe", "of the parent"])
+async def test_a_child_ends_with_its_pipe_or_its_parent_whichever_is_first(end):
+    requests, ours = os.pipe()
+    replies, answers = os.pipe()
+    parent = subprocess.Popen([sys.executable, "-c", HOLDER], stdin=requests, stdout=answers)
+    os.close(requests)
+    os.close(answers)
+    os.write(ours, pipe.frame(pipe.Configure(b"", ())))
+    header = await asyncio.to_thread(os.read, replies, pipe.HEADER)
+    body = os.read(replies, pipe.length(header, 1000))
+    assert isinstance(pipe.reply(body), pipe.Unavailable)
+    if end == "of the parent":
+        parent.kill()
+    else:
+        os.close(ours)
+    nothing = asyncio.to_thread(os.read, replies, 1)  # once its last writer, the child, is gone
+    assert await asyncio.wait_for(nothing, DEADLINE) == b""
+    if end == "of the parent":
+        os.close(ours)
+    os.close(replies)
+    parent.kill()
+    parent.wait()
 
 
 PARENT = """

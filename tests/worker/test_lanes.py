@@ -60,7 +60,7 @@ def test_returns_are_those_of_episodes_played_one_by_one(environment_id, section
 @settings(max_examples=25, deadline=None)
 @given(
     environment_id=st.sampled_from(["CartPole-v1", "ToyWalk-v0", "ToyWorn-v0"]),
-    trouble=st.sampled_from(["none", "raise", "nan-observation"]),
+    trouble=st.sampled_from(["none", "tell", "nan-observation"]),
     counts=st.tuples(st.integers(1, 12), st.integers(1, 12)),
     parts=st.integers(1, 7),
     order=st.randoms(use_true_random=False),
@@ -223,8 +223,9 @@ def test_an_instance_that_failed_is_closed_and_replaced():
             return made[-1]
 
     played = Lanes(spec, Counting(), 2)
-    found = played.evaluate(members(0, 3), reference.theta(spec))
-    assert len(found.failed) == 3 and len(closed) >= 3 and len(made) > 3
+    found = played.evaluate(members(0, 3, episodes=40), reference.theta(spec))
+    assert len(found.failed) == 3 and len(closed) >= 3
+    assert 3 < len(made) < 12  # no episode is started once its direction has failed
     with contextlib.closing(played):
         pass
     assert len(closed) == len(made)

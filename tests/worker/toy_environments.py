@@ -18,7 +18,8 @@ class Walk(gymnasium.Env[Any, Any]):
     """Random observations; rewards depend on all observations and actions so far.
 
     Args:
-        trouble: what goes wrong in step 3 of every episode whose seed is a multiple of `every`.
+        trouble: what goes wrong in step 3 of every episode whose seed is a multiple of `every`;
+            `tell` raises in step 1 to 4 of any episode that lasts so long.
         gate: a file that `hang` waits for, or "" to hang for ever.
     """
 
@@ -32,6 +33,7 @@ class Walk(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
         super().reset(seed=seed)
         assert seed is not None
+        self.seed = seed
         self.cursed = self.trouble != "none" and seed % self.every == 0
         if self.cursed and self.trouble == "raise-in-reset":
             raise RuntimeError("no start")
@@ -44,6 +46,8 @@ class Walk(gymnasium.Env[Any, Any]):
         observation = self.np_random.normal(size=2)
         self.memory = np.sin(3.0 * self.memory + float(action) + observation[0])
         reward: Any = np.float32(self.memory)
+        if self.trouble == "tell" and self.time == 1 + self.seed % 4:
+            raise ValueError(f"seed {self.seed}")
         if self.cursed and self.time == 3:
             if self.trouble == "raise":
                 raise ValueError("broken\nleg")
