@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from coordinator.pool.events import Contribution
 from coordinator.pool.work import Work
 
@@ -15,22 +13,21 @@ class Batch:
         self.index = index
         self.work = Work(index * size, (index + 1) * size)
         self.contributions: list[Contribution] = []
+        self.members = 0
+        """members in them that count"""
         self.dropped: list[int] = []
+
+    @property
+    def begun(self) -> int:
+        """Directions that are not free: leased or settled."""
+        return self.work.size - self.work.unleased.total
 
     @property
     def settled(self) -> int:
         """Directions accepted or dropped."""
         return self.work.size - self.work.missing
 
-    def room_ahead(self, share: float) -> int:
-        """How many more directions may be leased while this batch's own version is not there."""
-        return math.floor(share * self.work.size) - (self.work.size - self.work.unleased.total)
-
     def drop(self, direction: int) -> None:
         """Give an open direction up: its episode always fails."""
         self.work.drop(direction)
         self.dropped.append(direction)
-
-    def has_quorum(self, quorum: float) -> bool:
-        """Whether this share of the batch is settled."""
-        return self.settled >= math.ceil(quorum * self.work.size - 1e-9)

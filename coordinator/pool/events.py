@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 Kind = Literal["members", "centre"]
 
 
-@dataclass(frozen=True, slots=True)
-class SessionId:
+class SessionId(NamedTuple):
     """One connection life of a worker: trust belongs to `worker`, leases to the whole."""
 
     worker: str

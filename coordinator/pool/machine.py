@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import heapq
+import math
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
@@ -31,10 +32,10 @@ from coordinator.pool.events import (
     Tick,
     Updated,
 )
+from coordinator.pool.leases import Leases
 from coordinator.pool.ranges import NOBODY
 from coordinator.pool.roster import LONGEST_REST, MOST_TASKS, Roster, Session
-from coordinator.pool.sizing import PATIENCE, Durations, lease_seconds, task_size
-from coordinator.pool.work import Claim, Lease, Work
+from coordinator.pool.work import Lease, Work
 from protocol.messages import MAX_TASK_DIRECTIONS
 from protocol.spec import RunSpec
 
@@ -49,10 +50,10 @@ ACKNOWLEDGED_AT_ONCE = 256
 """Results that one message acknowledges at most."""
 REST_AFTER_REFUSAL = 1.0
 """Seconds of rest for who gives back, at no fault, work that anybody should be able to do."""
-FIRST_LENGTH = 100.0
-"""Steps of an episode assumed before any was seen."""
+OFFERS_AT_ONCE = 1000
+"""Waiting sessions that one event offers work to at most: the next event goes on."""
 FRUITLESS_OFFERS = 4
-"""Waiting sessions that may turn an offer down before the next event; bounds an event's cost."""
+"""So many of them may have no use for it before the rest must wait: bounds an event's cost."""
 
 
 class Offer(NamedTuple):
@@ -82,17 +83,23 @@ class Pool:
         self.episodes = episodes
         self.updating = False
         self.ended = False
-        self.leases: dict[int, Lease] = {}
+        self._size = spec.directions
+        self._quorum = math.ceil(spec.pool.quorum * self._size - 1e-9)
+        self._lag = spec.versions_kept - 1 - spec.pool.max_staleness
+        self._ahead = math.floor(spec.pool.stale_share * self._size)
+        if not spec.pool.max_staleness:
+            self._ahead = 0
         self._roster = Roster()
+        self._leases = Leases(spec, first_task)
+        self.sessions = self._roster.sessions
+        self.leases = self._leases.out
         self._batches: dict[int, Batch] = {}
+        self._open = self._batch(version)
+        self._next = self._batch(version + 1)
         self._late: list[Contribution] = []
+        self._late_members = 0
         self._evaluations: list[Evaluation] = []
         self._final: str | None = None
-        self._deadlines: list[tuple[float, int]] = []
-        self._next_task = first_task
-        self._length: float | None = None
-        self._centre_length: float | None = None
-        self._durations = Durations()
         self._checked_silence = now
         self._acknowledged_at = now
         self._commands: list[Command] = []
@@ -104,7 +111,10 @@ class Pool:
             self._note(event, now)
             self._conclude_evaluations()
             self._maybe_close(now)
-            self._feed_hungry(now)
+            self._feed_waiting(self._roster.idle, now)
+            if isinstance(event, Tick | Updated):
+                # Others hold a task: they ask again with its result, or wait for the next tick.
+                self._feed_waiting(self._roster.roomy, now)
         commands, self._commands = self._commands, []
         return commands
 
@@ -119,7 +129,7 @@ class Pool:
             case Joined():
                 self._joined(event, now)
             case Left():
-                self._left(event.session, event.reason, now)
+                self._left(event.session, event.reason)
             case Refused():
                 self._refused(event, now)
             case Updated():
@@ -130,11 +140,6 @@ class Pool:
     # What a person asks: who is here, how far is it, why is nothing happening?
 
     @property
-    def sessions(self) -> dict[SessionId, Session]:
-        """The sessions that are here; not to be changed."""
-        return self._roster.sessions
-
-    @property
     def open_index(self) -> int:
         """Index of the batch that the next update will close."""
         return self.version + self.updating
@@ -142,7 +147,7 @@ class Pool:
     @property
     def progress(self) -> tuple[int, int]:
         """(accepted, all) directions of the open batch."""
-        batch = self._batch(self.open_index)
+        batch = self._next if self.updating else self._open
         return batch.settled - len(batch.dropped), batch.work.size
 
     def quiet_because(self) -> str:
@@ -169,18 +174,18 @@ class Pool:
         else:
             # It may have missed tasks meanwhile; what it still finishes counts all the same.
             for lease in list(session.leases.values()):
-                self._end_lease(lease, now)
+                self._end_lease(lease)
             session.heard = now
             self._roster.set_credit(session, event.credit)
             self._commands.append(Happened("joined again", event.session))
         self._feed(session, now)
 
-    def _left(self, id: SessionId, reason: str, now: float) -> None:
+    def _left(self, id: SessionId, reason: str) -> None:
         session = self._roster.leave(id)
         if session is None:
             return
         for lease in list(session.leases.values()):
-            self._end_lease(lease, now)
+            self._end_lease(lease)
         self._commands.append(Happened(f"left: {reason}", id))
 
     def _heard(self, event: Heard, now: float) -> None:
@@ -204,7 +209,7 @@ class Pool:
             self._commands.append(Happened(f"failed a task: {event.reason}", event.session))
         elif lease.version == self.version:
             self._roster.rest(session, max(session.rests_until, now + REST_AFTER_REFUSAL))
-        self._end_lease(lease, now, avoid=frozenset({event.session.worker}))
+        self._end_lease(lease, avoid=frozenset({event.session.worker}))
         if lease.kind == "centre":
             self._give_up_if_nobody_can(lease.version)
         self._feed(session, now)
@@ -215,7 +220,7 @@ class Pool:
         if now - self._checked_silence >= SILENCE_CHECKED_EVERY:
             self._checked_silence = now
             for session in self._roster.silent(now, SILENT_AFTER):
-                self._left(session.id, f"silent for {now - session.heard:.0f} s", now)
+                self._left(session.id, f"silent for {now - session.heard:.0f} s")
         if now - self._acknowledged_at >= ACKNOWLEDGE_AFTER:
             self._acknowledged_at = now
             self._acknowledge_all()
@@ -238,97 +243,81 @@ class Pool:
 
     def _run_out(self, now: float) -> None:
         """Take back the leases whose deadline has passed."""
-        while self._deadlines and self._deadlines[0][0] <= now:
-            _, task = heapq.heappop(self._deadlines)
-            lease = self.leases.get(task)
-            if lease is None:
-                continue
+        for lease in self._leases.run_out(now):
             session = self.sessions[lease.session]
             session.limit = max(1, min(session.limit, session.credit) // 2)
             since = max(lease.issued, session.last_result)
-            session.pace.ran_out(lease.count * self._steps(lease.kind), now - since)
+            session.pace.ran_out(lease.count * self._leases.steps(lease.kind), now - since)
             self._roster.reweigh(session)
             seconds = now - lease.issued
             self._commands.append(
-                Happened(f"lease of task {task} ran out after {seconds:.1f} s", lease.session)
+                Happened(f"lease of task {lease.task} ran out after {seconds:.1f} s", session.id)
             )
-            self._end_lease(lease, now, avoid=frozenset({lease.session.worker}), attempts=1)
+            self._end_lease(lease, avoid=frozenset({session.id.worker}), attempts=1)
+            self._roster.note_room(session, now)
 
-    def _end_lease(
-        self, lease: Lease, now: float, avoid: frozenset[str] = NOBODY, attempts: int = 0
-    ) -> None:
-        """What of the lease is still open may be leased again, unless a copy of it is out."""
-        del self.leases[lease.task]
-        session = self.sessions.get(lease.session)
-        if session is not None:
-            del session.leases[lease.task]
-            self._roster.note_hunger(session, now)
-        lease.work.leave(lease, avoid, attempts)
+    def _end_lease(self, lease: Lease, avoid: frozenset[str] = NOBODY, attempts: int = 0) -> None:
+        self._leases.end(lease, self.sessions.get(lease.session), avoid, attempts)
 
-    def _feed_hungry(self, now: float) -> None:
+    def _feed_waiting(self, queue: OrderedDict[SessionId, Session], now: float) -> None:
         """Offer work to those who wait, the longest first, while there is some."""
+        if not queue or not self._has_work(now):
+            return
         fruitless = 0
-        hungry = self._roster.hungry
-        for _ in range(len(hungry)):
-            if fruitless == FRUITLESS_OFFERS or not self._has_work(now):
+        for _ in range(min(len(queue), OFFERS_AT_ONCE)):
+            fed = self._feed(next(iter(queue.values())), now)
+            fruitless = 0 if fed else fruitless + 1
+            if fruitless == FRUITLESS_OFFERS:
                 return
-            session = next(iter(hungry.values()))
-            fruitless = 0 if self._feed(session, now) else fruitless + 1
 
     def _feed(self, session: Session, now: float) -> bool:
         """Lease to this session as much as it has room for and is its share: whether it got any."""
-        fed = False
-        while (
-            not self.ended
-            and session.spare > 0
-            and now >= session.rests_until
-            and self._lease_something(session, now)
-        ):
-            fed = True
-        self._roster.note_hunger(session, now)
-        return fed
+        room = session.spare if now >= session.rests_until and not self.ended else 0
+        given = 0
+        while given < room and self._lease_something(session, now):
+            given += 1
+        self._roster.note_room(session, now)
+        return given > 0
 
     def _lease_something(self, session: Session, now: float) -> bool:
         """The most useful first; where all is leased, a copy of what is overdue."""
         for offer in self._offers():
             if self._lease_part(session, offer, now):
                 return True
-        return any(self._lease_overdue(session, work, now) for work in self._awaited())
+        for work in self._awaited():
+            if work.has_overdue(now) and self._lease_overdue(session, work, now):
+                return True
+        return False
 
     def _has_work(self, now: float) -> bool:
-        return any(True for _ in self._offers()) or any(
-            work.has_overdue(now) for work in self._awaited()
-        )
+        if next(self._offers(), None) is not None:
+            return True
+        return any(work.has_overdue(now) for work in self._awaited())
 
     def _offers(self) -> Iterator[Offer]:
         """What is free, the most useful first: what the run waits for, then what it will need."""
         wanted = self._members_wanted()
+        current = None
         for evaluation in self._evaluations:
-            if evaluation.work.unleased.total and not (
-                wanted and evaluation.version == self.version
-            ):
-                yield Offer("centre", evaluation.version, evaluation.work)
+            if evaluation.work.unleased.total:
+                if wanted and evaluation.version == self.version:
+                    current = Offer("centre", evaluation.version, evaluation.work)
+                else:
+                    yield Offer("centre", evaluation.version, evaluation.work)
         if not wanted:
             return
-        if not self.updating:
-            work = self._batch(self.version).work
-            if work.unleased.total:
-                yield Offer("members", self.version, work)
-        for evaluation in self._evaluations[-1:]:
-            if evaluation.work.unleased.total and evaluation.version == self.version:
-                yield Offer("centre", self.version, evaluation.work)
-        if self.spec.pool.max_staleness:
-            ahead = self._batch(self.version + 1)
-            room = min(ahead.room_ahead(self.spec.pool.stale_share), MAX_TASK_DIRECTIONS)
-            if room > 0 and ahead.work.unleased.total:
-                yield Offer("members", self.version, ahead.work, room)
+        if not self.updating and self._open.work.unleased.total:
+            yield Offer("members", self.version, self._open.work)
+        if current is not None:
+            yield current
+        room = self._ahead - self._next.begun
+        if room > 0:
+            yield Offer("members", self.version, self._next.work, room)
 
     def _awaited(self) -> Iterator[Work]:
         """What has no free unit any more and holds the run up."""
-        if not self.updating and self._final is None:
-            work = self._batch(self.version).work
-            if not work.unleased.total:
-                yield work
+        if not self.updating and self._final is None and not self._open.work.unleased.total:
+            yield self._open.work
         for evaluation in self._evaluations:
             if not evaluation.work.unleased.total:
                 yield evaluation.work
@@ -339,121 +328,81 @@ class Pool:
         if self._final is not None:
             return False
         oldest = self._evaluations[0].version if self._evaluations else self.version
-        kept = self.spec.versions_kept - 1 - self.spec.pool.max_staleness
-        return self.version - oldest < kept
+        return self.version - oldest < self._lag
 
     def _lease_part(self, session: Session, offer: Offer, now: float) -> bool:
         """Lease to this session what of the offer is its share: whether there was any."""
-        pool, work = self.spec.pool, offer.work
-        units_per_second = session.speed / self._steps(offer.kind)
-        count = task_size(
-            unleased=work.unleased.total,
-            unfinished=work.missing,
-            held=sum(lease.count for lease in session.leases.values() if lease.work is work),
-            share=self._roster.share(session),
-            units_per_second=units_per_second,
-            task_seconds=pool.task_seconds,
-            minimum_seconds=min(pool.minimum_task_seconds, pool.task_seconds),
-            idle=not session.leases,
-        )
-        if not count:
+        share = self._roster.share(session)
+        size = min(self._leases.size(session, share, offer.kind, offer.work), offer.most)
+        if not size:
             return False
-        most = min(count, offer.most)
-        claim = work.claim(self._next_task, most, session.id.worker, self._roster.eligible)
+        number, worker = self._leases.next_task, session.id.worker
+        claim = offer.work.claim(number, size, worker, self._roster.eligible)
         if claim is None:
             return False
-        self._lease(session, offer.kind, offer.version, work, claim, now)
+        lease = self._leases.issue(session, offer.kind, offer.version, offer.work, claim, now)
+        self._send_task(session, lease)
         return True
 
     def _lease_overdue(self, session: Session, work: Work, now: float) -> bool:
         """Insurance: a copy of the most overdue lease; the first result of either counts."""
-        lease = work.overdue(now, session.id)
-        if lease is None:
+        late = work.overdue(now, session.id)
+        if late is None:
             return False
-        version = lease.version if lease.kind == "centre" else self.version
-        self._lease(session, lease.kind, version, work, lease.claim, now)
+        version = late.version if late.kind == "centre" else self.version
+        lease = self._leases.issue(session, late.kind, version, work, late.claim, now)
+        self._send_task(session, lease)
         return True
 
-    def _lease(
-        self, session: Session, kind: Kind, version: int, work: Work, claim: Claim, now: float
-    ) -> None:
-        median = self._durations.median
-        queued = max((lease.expected for lease in session.leases.values()), default=now)
-        expected = max(queued - now, 0.0) + claim.range.size * self._steps(kind) / session.speed
-        known = session.pace.measured and self._length is not None
-        seconds = lease_seconds(
-            expected if known else None,
-            self.spec.pool.lease_floor,
-            median,
-            claim.range.attempts,
-        )
-        patience = seconds if median is None else min(seconds, PATIENCE * median)
-        lease = Lease(
-            task=self._next_task,
-            session=session.id,
-            kind=kind,
-            version=version,
-            work=work,
-            claim=claim,
-            issued=now,
-            expected=now + min(expected, patience),
-            deadline=now + seconds,
-        )
-        self._next_task += 1
-        self.leases[lease.task] = lease
-        session.leases[lease.task] = lease
-        work.enter(lease)
-        heapq.heappush(self._deadlines, (lease.deadline, lease.task))
-        acknowledged = self._acknowledged(session)
+    def _send_task(self, session: Session, lease: Lease) -> None:
+        acknowledged = self._acknowledged(session) if session.unacknowledged else ()
         self._commands.append(
-            SendTask(session.id, lease.task, kind, version, lease.first, lease.count, acknowledged)
+            SendTask(
+                session=session.id,
+                task=lease.task,
+                kind=lease.kind,
+                version=lease.version,
+                first=lease.first,
+                count=lease.count,
+                acknowledged=acknowledged,
+            )
         )
-
-    def _steps(self, kind: Kind) -> float:
-        """Environment steps that a direction (both mirrors) or an episode of the centre takes."""
-        if kind == "centre":
-            return self._centre_length or self._length or FIRST_LENGTH
-        return 2 * self.spec.environment.episodes * (self._length or FIRST_LENGTH)
 
     # Results.
 
     def _arrived(self, event: Arrived, now: float) -> None:
         session = self.sessions.get(event.session)
-        lease = self._lease_of(event)
+        lease = self._leases.of(event)
+        steps = int(event.lengths.sum())
         if session is not None:
             session.heard = now
             if lease is not None and lease.session == event.session:
-                self._measure(session, lease, event, now)
-        accept = self._accept_centre if event.kind == "centre" else self._accept_members
-        outcome, reason = accept(event)
+                self._measure(session, lease, steps, now)
+        if event.kind == "centre":
+            outcome, reason = self._accept_centre(event)
+        else:
+            outcome, reason = self._accept_members(event, lease, steps)
         if outcome == "accepted" and session is not None:
             session.unacknowledged.append(event.task)
             self._roster.owed[session.id] = session
         else:
             self._commands.append(SendAcknowledge(event.session, (event.task,), outcome, reason))
         if lease is not None:
-            self._end_lease(lease, now)
+            self._end_lease(lease)
+            if lease.session != event.session and (holder := self.sessions.get(lease.session)):
+                self._roster.note_room(holder, now)
         if session is not None:
             self._feed(session, now)
 
-    def _lease_of(self, event: Arrived) -> Lease | None:
-        """The lease that this is the result of, if it is still out; two sessions of one worker may
-        finish each other's."""
-        lease = self.leases.get(event.task)
-        if lease is None or lease.session.worker != event.session.worker:
-            return None
-        asked = (lease.kind, lease.version, lease.first, lease.count)
-        return lease if asked == (event.kind, event.version, event.first, event.count) else None
-
-    def _measure(self, session: Session, lease: Lease, event: Arrived, now: float) -> None:
+    def _measure(self, session: Session, lease: Lease, steps: int, now: float) -> None:
         """Learn the session's speed from a result in time."""
         duration = now - max(lease.issued, session.last_result)
         session.last_result = now
         session.limit = min(MOST_TASKS, session.limit + 1)
         session.failures = 0
-        session.pace.observe(int(event.lengths.sum()), duration)
+        session.pace.observe(steps, duration)
         self._roster.reweigh(session)
-        self._durations.add(duration)
+        self._leases.took(duration)
 
     def _accept_centre(self, event: Arrived) -> tuple[Outcome, str]:
         evaluation = self._evaluation(event.version)
@@ -471,46 +420,57 @@ class Pool:
                 return "accepted", ""
         avoid = frozenset({event.session.worker})
         evaluation.record(event.first, event.returns, event.lengths, avoid)
-        valid = ~np.isnan(event.returns)
-        if valid.any():
-            self._centre_length = float(event.lengths[valid].mean())
+        lengths = event.lengths[~np.isnan(event.returns)]
+        if lengths.size:
+            self._leases.saw_centre(int(lengths.sum()), lengths.size)
         return "accepted", ""
 
-    def _accept_members(self, event: Arrived) -> tuple[Outcome, str]:
-        size = self.spec.directions
+    def _accept_members(
+        self, event: Arrived, lease: Lease | None, steps: int
+    ) -> tuple[Outcome, str]:
         end = event.first + event.count
-        index, last = event.first // size, (end - 1) // size
-        newest = self.version + max(self.spec.pool.max_staleness, self.updating)
-        if index != last or index > newest or event.version > self.version:
+        index, last = event.first // self._size, (end - 1) // self._size
+        if index != last or index > self.version + 1 or event.version > self.version:
             return "refused", "that range was never leased"
         age = max(index, self.open_index) - event.version
-        batch = self._batch(index) if index >= self.open_index else self._batches.get(index)
+        batch = self._batches.get(index)
         if batch is None or age > self.spec.pool.max_staleness:
             return "late", f"{age} versions old"
-        if not batch.work.is_open(event.first, end).all():
+        whole = lease is not None and lease.claim.open
+        if not whole and not batch.work.is_open(event.first, end).all():
             # Observation sums are of the whole result: it counts as a whole or not at all.
             return "duplicate", "another worker was first"
-        self._drop_failing(batch, event)
         valid = ~np.isnan(event.returns[:, 0])
-        counted = int(np.count_nonzero(valid))
-        batch.work.accept(event.first, valid, frozenset({event.session.worker}))
+        if event.failed:
+            self._drop_failing(batch, event)
+            steps = int(event.lengths[valid].sum())
+        taken = batch.work.accept(event.first, valid, frozenset({event.session.worker}))
+        counted = int(np.count_nonzero(taken))
         if counted:
-            contribution = Contribution(
-                session=event.session,
-                version=event.version,
-                first=event.first,
-                returns=event.returns,
-                lengths=event.lengths,
-                observed=event.observed,
-            )
-            late = batch.index < self.open_index
-            (self._late if late else batch.contributions).append(contribution)
-            mean = float(event.lengths[valid].mean()) / self.spec.environment.episodes
-            self._length = mean if self._length is None else 0.7 * self._length + 0.3 * mean
+            self._count(batch, event, counted, steps)
+        return "accepted", ""
+
+    def _count(self, batch: Batch, event: Arrived, counted: int, steps: int) -> None:
+        """Keep accepted returns, of so many directions and steps, for the next update."""
+        contribution = Contribution(
+            session=event.session,
+            version=event.version,
+            first=event.first,
+            returns=event.returns,
+            lengths=event.lengths,
+            observed=event.observed,
+        )
+        members = 2 * counted
+        if batch.index < self.open_index:
+            self._late.append(contribution)
+            self._late_members += members
+        else:
+            batch.contributions.append(contribution)
+            batch.members += members
+        self._leases.saw_members(steps, members)
         session = self.sessions.get(event.session)
         if session is not None:
-            session.members += 2 * counted
-        return "accepted", ""
+            session.members += members
 
     def _drop_failing(self, batch: Batch, event: Arrived) -> None:
         """Give up the directions of the open batch whose failure this result confirms."""
@@ -530,34 +490,34 @@ class Pool:
     # Updates.
 
     def _batch(self, index: int) -> Batch:
+        """The batch of that index, new if it is not known."""
         batch = self._batches.get(index)
         if batch is None:
-            batch = self._batches[index] = Batch(index, self.spec.directions)
+            batch = self._batches[index] = Batch(index, self._size)
         return batch
 
     def _maybe_close(self, now: float) -> None:
         """Close the open batch where all is here, or the quorum and the rest had its time."""
         if self.updating or self.ended or self._final is not None:
             return
-        batch = self._batch(self.version)
+        batch = self._open
         if batch.work.missing and not self._may_leave_the_rest(batch, now):
             return
         contributions = sorted(
             [*self._late, *batch.contributions], key=lambda part: (part.first, part.version)
         )
-        self._late = []
+        self.episodes += (batch.members + self._late_members) * self.spec.environment.episodes
+        self._late, self._late_members = [], 0
         self.updating = True
-        counted = sum(int((~np.isnan(part.returns[:, 0])).sum()) for part in contributions)
-        self.episodes += 2 * counted * self.spec.environment.episodes
+        batch.work.close()
         self._commands.append(
             CloseBatch(self.version, tuple(contributions), tuple(sorted(batch.dropped)))
         )
 
     def _may_leave_the_rest(self, batch: Batch, now: float) -> bool:
-        quorum = self.spec.pool.quorum
+        """Whether the quorum is here and what is missing has had the time that was expected."""
         return (
-            quorum < 1.0
-            and batch.has_quorum(quorum)
+            batch.settled >= self._quorum
             and not batch.work.unleased.total
             and not batch.work.expects(now)
         )
@@ -565,6 +525,7 @@ class Pool:
     def _updated(self, event: Updated, now: float) -> None:
         self.version = event.version
         self.updating = False
+        self._open, self._next = self._batch(self.version), self._batch(self.version + 1)
         oldest = self.version - self.spec.pool.max_staleness
         for index in [index for index in self._batches if index < oldest]:
             del self._batches[index]

@@ -37,12 +37,14 @@ class Session:
     """consecutive own failures"""
     members: int = 0
     """members that counted"""
+    queue: OrderedDict[SessionId, Session] | None = None
+    """where it waits for work"""
 
     @property
     def spare(self) -> int:
         """Tasks that it can take now: a single one until its speed is measured."""
         limit = self.limit if self.pace.measured else 1
-        return min(self.credit, limit) - len(self.leases)
+        return (limit if limit < self.credit else self.credit) - len(self.leases)
 
     @property
     def speed(self) -> float:
@@ -55,8 +57,10 @@ class Roster:
 
     def __init__(self) -> None:
         self.sessions: dict[SessionId, Session] = {}
-        self.hungry: OrderedDict[SessionId, Session] = OrderedDict()
-        """sessions with room for a task, who waits longest first"""
+        self.idle: OrderedDict[SessionId, Session] = OrderedDict()
+        """sessions without a task that could take one, who waits longest first"""
+        self.roomy: OrderedDict[SessionId, Session] = OrderedDict()
+        """sessions with a task and room for another, likewise"""
         self.owed: dict[SessionId, Session] = {}
         """sessions with results that are not acknowledged yet"""
         self._eligible: dict[str, int] = {}
@@ -82,7 +86,7 @@ class Roster:
         session = self.sessions.pop(id, None)
         if session is not None:
             self.set_credit(session, 0)
-            self.hungry.pop(id, None)
+            self._queue(session, None)
             self.owed.pop(id, None)
         return session
 
@@ -122,7 +126,7 @@ class Roster:
     def rest(self, session: Session, until: float) -> None:
         """No work for the session before that time."""
         session.rests_until = until
-        self.hungry.pop(session.id, None)
+        self._queue(session, None)
         self._rests += 1
         heapq.heappush(self._resting, (until, self._rests, session))
 
@@ -131,15 +135,22 @@ class Roster:
         while self._resting and self._resting[0][0] <= now:
             session = heapq.heappop(self._resting)[2]
             if self.sessions.get(session.id) is session:
-                self.note_hunger(session, now)
+                self.note_room(session, now)
 
-    def note_hunger(self, session: Session, now: float) -> None:
+    def note_room(self, session: Session, now: float) -> None:
         """Queue the session for work, last, if it has room for it."""
-        if session.spare > 0 and now >= session.rests_until:
-            self.hungry[session.id] = session
-            self.hungry.move_to_end(session.id)
+        if session.spare <= 0 or now < session.rests_until:
+            self._queue(session, None)
         else:
-            self.hungry.pop(session.id, None)
+            self._queue(session, self.roomy if session.leases else self.idle)
+
+    def _queue(self, session: Session, queue: OrderedDict[SessionId, Session] | None) -> None:
+        if session.queue is not None and session.queue is not queue:
+            del session.queue[session.id]
+        session.queue = queue
+        if queue is not None:
+            queue[session.id] = session
+            queue.move_to_end(session.id)
 
     def silent(self, now: float, seconds: float) -> Iterator[Session]:
         """The sessions not heard for longer than that."""

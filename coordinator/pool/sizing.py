@@ -14,8 +14,10 @@ UNKNOWN_SPEED = 1000.0
 """Environment steps per second assumed of a worker that neither said nor showed its speed."""
 UNKNOWN_LEASE = 60.0
 """Seconds of a lease while the session's speed or the length of episodes is not measured."""
+OVERDUE = 1.5
+"""A lease is overdue after this many times what was expected of it: episodes differ in length."""
 PATIENCE = 3.0
-"""A lease is overdue after this many times the pool's median task, however slow its worker is."""
+"""It is also overdue after so many times the pool's median task, however slow its worker is."""
 
 
 def task_size(
@@ -75,21 +77,19 @@ class Pace:
 
     def __init__(self, declared: float) -> None:
         self.speed = declared or UNKNOWN_SPEED
+        self.measured = False
+        """whether the speed was seen and not only declared"""
+        self._first = False
         self._results: deque[tuple[float, float]] = deque(maxlen=3)
-        self._count = 0
-
-    @property
-    def measured(self) -> bool:
-        """Whether the speed was seen and not only declared."""
-        return self._count > 0
 
     def observe(self, steps: float, seconds: float) -> None:
         """A result of so many steps arrived so long after the last, or after its lease."""
-        if self._count == 1:
+        if self._first:
             # The first task also paid for the start of the worker's processes.
             self._results.clear()
+        self._first = not self.measured
+        self.measured = True
         self._results.append((steps, seconds))
-        self._count += 1
         spent = sum(seconds for _, seconds in self._results)
         if spent > 0.0:
             self.speed = max(sum(steps for steps, _ in self._results), 1.0) / spent
@@ -99,7 +99,7 @@ class Pace:
         self.speed = max(min(0.5 * self.speed, steps / seconds), 1e-6)
         self._results.clear()
         self._results.append((self.speed * seconds, seconds))
-        self._count = max(self._count, 2)
+        self.measured, self._first = True, False
 
 
 class Durations:

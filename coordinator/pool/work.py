@@ -37,24 +37,25 @@ class Lease:
     session: SessionId
     kind: Kind
     version: int
+    first: int
+    """first direction, or episode of the centre"""
+    count: int
     work: Work
     claim: Claim
     issued: float
     expected: float
-    """when the pool expects the result; later it is overdue"""
+    """when the pool expects the result"""
+    overdue: float
+    """when it has waited long enough to give the range to another as well, or to do without"""
     deadline: float
     copied: bool = False
     """another session was given the same range because this one is overdue"""
+    out: bool = True
 
     @property
-    def first(self) -> int:
-        """First direction, or episode of the centre."""
-        return self.claim.range.first
-
-    @property
-    def count(self) -> int:
-        """Directions, or episodes of the centre."""
-        return self.claim.range.size
+    def counts(self) -> bool:
+        """Whether it is out and its result would be accepted."""
+        return self.out and self.claim.open
 
 
 class Work:
@@ -66,6 +67,8 @@ class Work:
 
     def __init__(self, first: int, end: int) -> None:
         self.first = first
+        self.end = end
+        self.size = end - first
         self.unleased = Ranges(first, end)
         self.missing = end - first
         """units that are neither accepted nor dropped"""
@@ -75,21 +78,12 @@ class Work:
         self._soonest: list[tuple[float, int, Lease]] = []
         self._latest: list[tuple[float, int, Lease]] = []
 
-    @property
-    def size(self) -> int:
-        """Number of units."""
-        return len(self._states)
-
-    @property
-    def end(self) -> int:
-        """One past the last unit."""
-        return self.first + self.size
-
     def extend(self, count: int) -> None:
         """Append `count` free units."""
-        end = self.end
         self._states = np.concatenate((self._states, np.full(count, FREE, dtype=np.int64)))
-        self.unleased.add(Range(end, end + count))
+        self.unleased.add(Range(self.end, self.end + count))
+        self.end += count
+        self.size += count
         self.missing += count
 
     def is_open(self, first: int, end: int) -> NDArray[np.bool_]:
@@ -111,8 +105,8 @@ class Work:
     def enter(self, lease: Lease) -> None:
         """Count a lease, the first or a copy, among those of its claim."""
         lease.claim.leases.append(lease)
-        heapq.heappush(self._soonest, (lease.expected, lease.task, lease))
-        heapq.heappush(self._latest, (-lease.expected, lease.task, lease))
+        heapq.heappush(self._soonest, (lease.overdue, lease.task, lease))
+        heapq.heappush(self._latest, (-lease.overdue, lease.task, lease))
 
     def leave(self, lease: Lease, avoid: frozenset[str] = NOBODY, attempts: int = 0) -> None:
         """End a lease; where it was its claim's last and the claim open, the range is free again.
@@ -120,6 +114,7 @@ class Work:
         `avoid` and `attempts` are added to the history of the range.
         """
         claim = lease.claim
+        lease.out = False
         claim.leases.remove(lease)
         if not claim.open:
             return
@@ -131,7 +126,7 @@ class Work:
         for other in claim.leases:
             if other.copied:
                 other.copied = False
-                heapq.heappush(self._soonest, (other.expected, other.task, other))
+                heapq.heappush(self._soonest, (other.overdue, other.task, other))
 
     def accept(
         self, first: int, valid: NDArray[np.bool_], avoid: frozenset[str] = NOBODY
@@ -142,9 +137,11 @@ class Work:
         """
         end = first + len(valid)
         states = self._part(first, end)
-        self._break_claims(first, end)
-        self.unleased.remove(first, end)
-        taken: NDArray[np.bool_] = valid & (states >= FREE)
+        if self._break_claims(first, end):
+            taken = valid
+        else:
+            self.unleased.remove(first, end)
+            taken = valid & (states >= FREE)
         states[taken] = ACCEPTED
         settled = int(np.count_nonzero(taken))
         self.missing -= settled
@@ -169,48 +166,59 @@ class Work:
         self._failures[unit] = seen
         return len(seen) >= MOST_FAILURES or (len(seen) == 2 and (alone or seen[0] != worker))
 
+    def close(self) -> None:
+        """Nothing is awaited any more: let go of the leases, which hold on to this."""
+        self._soonest.clear()
+        self._latest.clear()
+
     def overdue(self, now: float, session: SessionId) -> Lease | None:
-        """The lease of an open claim most overdue, unless the session has that range itself."""
+        """The most overdue lease that has no copy, unless the session has that range itself."""
         own: list[tuple[float, int, Lease]] = []
         found = None
-        while found is None and self._soonest and self._soonest[0][0] < now:
+        while found is None and self.has_overdue(now):
             entry = heapq.heappop(self._soonest)
-            claim = entry[2].claim
-            if claim.open and entry[2] in claim.leases:
-                if any(lease.session == session for lease in claim.leases):
-                    own.append(entry)
-                else:
-                    found = entry[2]
-                    found.copied = True
+            if any(lease.session == session for lease in entry[2].claim.leases):
+                own.append(entry)
+            else:
+                found = entry[2]
+                found.copied = True
         for entry in own:
             heapq.heappush(self._soonest, entry)
         return found
 
     def has_overdue(self, now: float) -> bool:
-        """Whether there may be an overdue lease without a copy; cheap."""
-        return bool(self._soonest) and self._soonest[0][0] < now
+        """Whether a lease that would still count is overdue and has no copy."""
+        while self._soonest and self._soonest[0][0] < now:
+            if self._soonest[0][2].counts:
+                return True
+            heapq.heappop(self._soonest)
+        return False
 
     def expects(self, now: float) -> bool:
         """Whether a lease that would still count is not overdue yet."""
         while self._latest:
             lease = self._latest[0][2]
-            if lease.claim.open and lease in lease.claim.leases:
-                return lease.expected > now
+            if lease.counts:
+                return lease.overdue > now
             heapq.heappop(self._latest)
         return False
 
     def _part(self, first: int, end: int) -> NDArray[np.int64]:
         return self._states[first - self.first : end - self.first]
 
-    def _break_claims(self, first: int, end: int) -> None:
-        """End every claim on a unit of `[first, end)`; what it held elsewhere is free."""
+    def _break_claims(self, first: int, end: int) -> bool:
+        """End every claim on a unit of `[first, end)`; what it held elsewhere is free.
+
+        Returns whether one claim held exactly that range, so that nothing of it was free.
+        """
         states = self._part(first, end)
         holder = self._claims.get(int(states[0]))
         if holder is not None and holder.range[:2] == (first, end):
             self._break(holder, first, end)
-            return
+            return True
         for number in np.unique(states[states > FREE]).tolist():
             self._break(self._claims[number], first, end)
+        return False
 
     def _break(self, claim: Claim, first: int, end: int) -> None:
         """End a claim, and free what it held outside of `[first, end)`."""
