@@ -1,0 +1,166 @@
+"""What a result must be to count, one broken rule at a time."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pytest
+
+from coordinator.pool.events import SessionId
+from coordinator.results import LONGEST_EPISODE, judge
+from protocol import normalizer, replay
+from protocol.identity import lease_token
+from protocol.messages import Result, Task
+from protocol.packing import WireError, pack_integers, pack_reals
+from protocol.spec import RunSpec
+from tests.coordinator.runs import spec_of
+from tests.coordinator.scripted import evaluate
+
+RUN = "test-00000000"
+SECRET = b"s" * 32
+ID = SessionId("a" * 16, "b" * 6)
+SPEC = spec_of(normalizer={"enabled": True})
+PLAIN = spec_of(environment={"max_steps": 20})
+
+
+def token(result: Result, worker: str = ID.worker, secret: bytes = SECRET, run: str = RUN) -> bytes:
+    return lease_token(
+        secret,
+        run,
+        result.task,
+        worker,
+        result.version,
+        result.first,
+        result.count,
+        result.episodes,
+        result.kind,
+    )
+
+
+def honest(spec: RunSpec = SPEC, kind: str = "members", **changes: object) -> Result:
+    """A result of four directions, or centre episodes, altered and then leased to us as it is."""
+    task = Task(9, kind, 0, b"d" * 16, 4, 4, 1, b"t" * 16)  # type: ignore[arg-type]
+    result = evaluate(spec, replay.initial_state(spec), task)
+    result = msgspec.structs.replace(result, **changes)
+    return msgspec.structs.replace(result, token=token(result))
+
+
+def accepted(result: Result, spec: RunSpec = SPEC) -> None:
+    judge(spec, RUN, SECRET, ID, result)
+
+
+def refused(result: Result, reason: str, spec: RunSpec = SPEC) -> None:
+    with pytest.raises(WireError, match=reason):
+        judge(spec, RUN, SECRET, ID, result)
+
+
+def test_honest_result_is_what_the_pool_gets() -> None:
+    result = honest()
+    arrived = judge(SPEC, RUN, SECRET, ID, result)
+    assert (arrived.session, arrived.task, arrived.kind) == (ID, 9, "members")
+    assert (arrived.version, arrived.first, arrived.count) == (0, 4, 4)
+    assert arrived.returns.shape == arrived.lengths.shape == (4, 2)
+    assert arrived.observed == result.observed
+    centre = judge(SPEC, RUN, SECRET, ID, honest(kind="centre"))
+    assert centre.returns.shape == (4,) and centre.observed == b""
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("task", 8), ("version", 1), ("first", 0), ("count", 2), ("episodes", 2), ("kind", "centre")],
+)
+def test_token_covers_what_was_leased(field: str, value: object) -> None:
+    refused(msgspec.structs.replace(honest(), **{field: value}), "never had a lease")
+
+
+@pytest.mark.parametrize(
+    "stolen", [{"worker": "c" * 16}, {"secret": b"x" * 32}, {"run": "other-00000000"}], ids=str
+)
+def test_token_is_for_one_worker_in_one_life_of_one_run(stolen: dict[str, object]) -> None:
+    result = honest()
+    refused(
+        msgspec.structs.replace(result, token=token(result, **stolen)),  # type: ignore[arg-type]
+        "never had a lease",
+    )
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("kind", ["members", "centre"])
+def test_returns_are_finite(bad: float, kind: str) -> None:
+    returns = np.ones(8 if kind == "members" else 4)
+    returns[3] = bad
+    refused(honest(kind=kind, returns=pack_reals(returns)), "NaN or infinite")
+
+
+def test_arrays_are_as_long_as_the_task() -> None:
+    for count in (0, 3, 7):
+        refused(honest(returns=pack_reals(np.ones(count))), "asked for")
+        refused(honest(lengths=pack_integers(np.ones(count, np.int64))), "asked for")
+    refused(honest(returns=pack_reals(np.ones(9))), "not up to 8")
+
+
+def test_no_episode_is_longer_than_the_spec_says() -> None:
+    def of(length: int) -> Result:
+        return honest(PLAIN, lengths=pack_integers(np.array([length] + [1] * 7)))
+
+    accepted(of(20), PLAIN)
+    refused(of(21), "more than 20 steps", PLAIN)
+    refused(of(0), "at least one step", PLAIN)
+    refused(of(-1), "at least one step", PLAIN)
+
+
+def test_no_episode_is_longer_than_the_counters_bear() -> None:
+    spec = spec_of()
+
+    def of(length: int) -> Result:
+        return honest(spec, lengths=pack_integers(np.array([length] + [1] * 7)))
+
+    accepted(of(LONGEST_EPISODE), spec)
+    refused(of(LONGEST_EPISODE + 1), "more than 10,000,000 steps", spec)
+
+
+def sums_of(frames: int) -> bytes:
+    return normalizer.to_bytes(normalizer.ObservationSums(frames, (0, 0), (0, 0)))
+
+
+def test_observed_frames_are_those_of_the_episodes() -> None:
+    lengths = pack_integers(np.full(8, 5))
+    accepted(honest(lengths=lengths, observed=sums_of(40)))
+    for frames in (0, 39, 41):
+        refused(
+            honest(lengths=lengths, observed=sums_of(frames)), f"sums of {frames} frames for 40"
+        )
+    refused(honest(lengths=lengths, observed=sums_of(40) + b"x"), "do not fit 2 dimensions")
+
+
+def test_frames_of_what_failed_are_not_observed() -> None:
+    returns = np.ones((4, 2))
+    returns[1] = np.nan
+    lengths = np.full((4, 2), 5)
+    failed = ((5, "it broke"),)
+    result = honest(returns=pack_reals(returns), lengths=pack_integers(lengths), failed=failed)
+    accepted(msgspec.structs.replace(result, observed=sums_of(30)))
+    refused(msgspec.structs.replace(result, observed=sums_of(40)), "40 frames for 30 steps")
+
+
+def test_sums_of_all_that_may_meet_in_an_update_can_be_merged() -> None:
+    """However long the episodes claim to be: else one liar could end the run."""
+    spec = spec_of(
+        strategy={"population": 65_536}, normalizer={"enabled": True}, pool={"max_staleness": 3}
+    )
+    most = normalizer.MAX_COUNT // (spec.directions * 4)
+
+    def of(frames: int) -> Result:
+        lengths = np.array([[frames - 1, 1]] + [[1, 1]] * 3)
+        return honest(
+            spec, lengths=pack_integers(lengths.ravel()), observed=sums_of(int(lengths.sum()))
+        )
+
+    accepted(of(most), spec)
+    refused(of(most + 1), f"more than {most:,} frames", spec)
+    assert most * spec.directions * 4 <= normalizer.MAX_COUNT
+
+
+def test_sums_that_nobody_asked_for_are_refused() -> None:
+    refused(honest(PLAIN, observed=sums_of(8)), "nobody asked for", PLAIN)
+    refused(honest(kind="centre", observed=sums_of(4)), "nobody asked for")

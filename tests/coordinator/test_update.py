@@ -1,0 +1,230 @@
+"""Updates are the same whatever the order, and every peer reproduces them from the message."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coordinator import update
+from coordinator.peers import Leader
+from coordinator.pool.events import CloseBatch, Contribution
+from coordinator.update import MOST_DROPPED, SNAPSHOT_EVERY, UpdateError
+from protocol import kernels, messages, normalizer, replay, snapshot, state
+from protocol.envelope import open_signed
+from protocol.identity import Identity, run_id
+from protocol.packing import MAX_MESSAGE, unpack_integers
+from tests.coordinator.runs import contribution, spec_of, states_of
+
+IDENTITY = Identity(bytes(range(32)))
+RUN = run_id("test", IDENTITY.public_key)
+LEADER = Leader(RUN, IDENTITY, 3)
+
+SPEC = spec_of(
+    strategy={"population": 24},
+    pool={"max_staleness": 2},
+    optimizer={"kind": "adam", "learning_rate": 0.05},
+    normalizer={"enabled": True},
+)
+RULES = replay.arithmetic(SPEC)
+STATES = states_of(SPEC, 3)
+
+
+def failing(part: Contribution, rows: list[int]) -> Contribution:
+    """The same, had the episodes of these rows failed."""
+    returns, lengths = part.returns.copy(), part.lengths.copy()
+    returns[rows], lengths[rows] = np.nan, 0
+    return dataclasses.replace(part, returns=returns, lengths=lengths)
+
+
+@st.composite
+def closings(draw: st.DrawFn) -> tuple[CloseBatch, dict[tuple[int, int], tuple[float, float]]]:
+    """A closed batch of version 3, cut at random, and what it says of each (direction, version).
+
+    Parts of batch 3 are of versions 1 to 3, late ones of batches 1 and 2 of their own versions;
+    some directions are missing, some failed.
+    """
+    size = SPEC.directions
+    parts: list[Contribution] = []
+    said: dict[tuple[int, int], tuple[float, float]] = {}
+    for batch in (1, 2, 3):
+        place = batch * size
+        while place < (batch + 1) * size:
+            count = draw(st.integers(1, (batch + 1) * size - place))
+            version = draw(st.integers(1, 3)) if batch == 3 else draw(st.integers(1, batch))
+            if draw(st.booleans()) or batch == 3:
+                part = contribution(SPEC, STATES[version], place, count)
+                if draw(st.integers(0, 4)) == 0:
+                    part = failing(part, [draw(st.integers(0, count - 1))])
+                parts.append(part)
+                for row, (plus, minus) in enumerate(part.returns.tolist()):
+                    if not np.isnan(plus):
+                        said[place + row, version] = plus, minus
+            place += count
+    order = draw(st.permutations(range(len(parts))))
+    return CloseBatch(3, tuple(parts[i] for i in order), ()), said
+
+
+@settings(max_examples=40, deadline=None)
+@given(closings(), st.randoms(use_true_random=False))
+def test_order_changes_nothing_and_peers_reproduce_it(
+    drawn: tuple[CloseBatch, dict[tuple[int, int], tuple[float, float]]], shuffle: random.Random
+) -> None:
+    closed, said = drawn
+    made, payload = update.make_signed(SPEC, RULES, LEADER, STATES[3], closed)
+    parts = list(closed.contributions)
+    shuffle.shuffle(parts)
+    again, _ = update.make_signed(
+        SPEC, RULES, LEADER, STATES[3], dataclasses.replace(closed, contributions=tuple(parts))
+    )
+    assert messages.encode(made.update) == messages.encode(again.update)
+    figures = [repr((m.best, m.mean, m.deviation, m.step_norm)) for m in (made, again)]
+    assert figures[0] == figures[1]
+
+    message = open_signed(payload, IDENTITY.public_key, "update", (RUN,))
+    assert message == made.update
+    followed = replay.follow(SPEC, RULES, STATES[3], message)
+    assert snapshot.to_bytes(followed) == snapshot.to_bytes(made.after)
+
+    present = {
+        (cohort.first + row, cohort.version)
+        for cohort in made.update.cohorts
+        for row, weight in enumerate(unpack_integers(cohort.weights, 4096).tolist())
+        if weight
+    }
+    assert present <= set(said)
+    assert made.members == 2 * len(said)
+    assert made.update.late == 2 * sum(version < 3 for _, version in said)
+    assert made.update.episodes == made.members
+
+
+def test_cut_of_the_work_changes_nothing() -> None:
+    spec = spec_of(normalizer={"enabled": True})
+    first = replay.initial_state(spec)
+    whole = CloseBatch(0, (contribution(spec, first, 0, spec.directions),), ())
+    for cut in (1, 3, 5):
+        parts = tuple(
+            contribution(spec, first, place, min(cut, spec.directions - place))
+            for place in range(0, spec.directions, cut)
+        )
+        rules = replay.arithmetic(spec)
+        one = update.make(spec, rules, first, 1, whole)
+        other = update.make(spec, rules, first, 1, CloseBatch(0, parts, ()))
+        assert messages.encode(one.update) == messages.encode(other.update)
+
+
+def test_direction_that_failed_in_one_part_counts_from_another() -> None:
+    spec = spec_of()
+    first, rules = replay.initial_state(spec), replay.arithmetic(spec)
+    whole = contribution(spec, first, 0, spec.directions)
+    part, retried = failing(whole, [4]), contribution(spec, first, 4, 1)
+    complete = update.make(spec, rules, first, 1, CloseBatch(0, (whole,), ()))
+    for parts in ((part, retried), (retried, part)):
+        mended = update.make(spec, rules, first, 1, CloseBatch(0, parts, ()))
+        assert messages.encode(complete.update) == messages.encode(mended.update)
+    lacking = update.make(spec, rules, first, 1, CloseBatch(0, (part,), (4,)))
+    assert lacking.members == spec.strategy.population - 2 and lacking.update.dropped == (4,)
+    assert unpack_integers(lacking.update.cohorts[0].weights, spec.directions)[4] == 0
+
+
+def test_nothing_arrived_is_no_step() -> None:
+    made, payload = update.make_signed(SPEC, RULES, LEADER, STATES[3], CloseBatch(3, (), ()))
+    assert made.after.version == 4 and made.members == 0
+    assert made.update.digest_after == made.update.digest_before
+    assert np.isnan(made.mean) and np.isnan(made.best)
+    message = open_signed(payload, IDENTITY.public_key, "update", (RUN,))
+    assert isinstance(message, messages.Update)
+    replay.follow(SPEC, RULES, STATES[3], message)
+
+
+def test_snapshot_versions_prove_the_whole_state() -> None:
+    before = dataclasses.replace(STATES[3], version=SNAPSHOT_EVERY - 1)
+    first = (SNAPSHOT_EVERY - 1) * SPEC.directions
+    closed = CloseBatch(before.version, (contribution(SPEC, before, first, 12),), ())
+    made = update.make(SPEC, RULES, before, 1, closed)
+    assert made.update.state_digest == snapshot.state_digest(made.after)
+    usual = CloseBatch(3, (contribution(SPEC, STATES[3], 36, 12),), ())
+    assert update.make(SPEC, RULES, STATES[3], 1, usual).update.state_digest == b""
+
+
+def test_returns_as_large_as_floats_go_are_no_trouble() -> None:
+    part = contribution(SPEC, STATES[3], 36, 12)
+    part.returns[0] = 1.7e308, 1.7e308
+    made = update.make(SPEC, RULES, STATES[3], 1, CloseBatch(3, (part,), ()))
+    assert made.members == 24 and made.best == 1.7e308
+
+
+LARGE = spec_of(
+    strategy={"population": 65_536}, pool={"max_staleness": 1}, optimizer={"kind": "normalised"}
+)
+
+
+def large(version: int, batch: int) -> Contribution:
+    """A whole batch of 32,768 directions, whose weights take 131 kB."""
+    size = LARGE.directions
+    returns = np.random.default_rng(batch).permutation(np.arange(2.0 * size)).reshape(size, 2)
+    part = contribution(spec_of(), replay.initial_state(spec_of()), 0, 1)
+    return dataclasses.replace(
+        part,
+        version=version,
+        first=batch * size,
+        returns=returns,
+        lengths=np.ones((size, 2), dtype=np.int64),
+    )
+
+
+def test_late_returns_are_left_out_where_a_message_could_not_hold_them() -> None:
+    rules = replay.arithmetic(LARGE)
+    before = dataclasses.replace(replay.initial_state(LARGE), version=1)
+    late, fresh = large(0, 0), large(1, 1)
+    both = update.make(LARGE, rules, before, 1, CloseBatch(1, (late, fresh), ()))
+    assert len(messages.encode(both.update)) > MAX_MESSAGE
+    made, payload = update.make_signed(
+        LARGE, rules, LEADER, before, CloseBatch(1, (late, fresh), (5,))
+    )
+    assert len(payload) <= MAX_MESSAGE
+    assert made.update.late == 0 and made.members == LARGE.strategy.population
+    assert made.update.dropped == (5,)
+    message = open_signed(payload, IDENTITY.public_key, "update", (RUN,))
+    assert isinstance(message, messages.Update)
+    after = replay.follow(LARGE, rules, before, message)
+    assert state.params_digest(after.theta) == made.update.digest_after
+
+
+def test_many_dropped_directions_are_named_in_part() -> None:
+    rules = replay.arithmetic(LARGE)
+    before = replay.initial_state(LARGE)
+    closed = CloseBatch(0, (), tuple(range(LARGE.directions)))
+    made, _ = update.make_signed(LARGE, rules, LEADER, before, closed)
+    assert made.update.dropped == tuple(range(MOST_DROPPED))
+
+
+def test_what_no_message_can_hold_ends_with_the_remedy() -> None:
+    spec = spec_of(
+        environment={"observation": {"kind": "box", "shape": [20_000]}},
+        normalizer={"enabled": True},
+    )
+    first = replay.initial_state(spec)
+    wide = np.full((1, 20_000), 0.5)
+    part = contribution(spec_of(), replay.initial_state(spec_of()), 0, 1)
+    assert first.normalizer is not None
+    words = np.zeros((20_000, 4), dtype=np.uint64)
+    kernels.observe_frames(wide, *first.normalizer.measure(), words)
+    observed = normalizer.to_bytes(normalizer.from_words(1, words))
+    part = dataclasses.replace(part, observed=observed)
+    with pytest.raises(
+        UpdateError, match=r"does not fit .*strategy.population.*normalizer.enabled off"
+    ):
+        update.make_signed(spec, replay.arithmetic(spec), LEADER, first, CloseBatch(0, (part,), ()))
+
+
+def test_steps_that_leave_the_range_of_floats_end_with_the_remedy() -> None:
+    spec = spec_of(optimizer={"kind": "sgd", "learning_rate": 1e6, "momentum": 0.0})
+    first = dataclasses.replace(replay.initial_state(spec), sigma=1e-300)
+    part = contribution(spec, replay.initial_state(spec), 0, spec.directions)
+    with pytest.raises(UpdateError, match=r"the run can't go on: .* lower the learning rate"):
+        update.make_signed(spec, replay.arithmetic(spec), LEADER, first, CloseBatch(0, (part,), ()))
