@@ -245,7 +245,12 @@ def test_a_forged_epoch_is_ignored(forgery):
     desk.connected()
     other = Host(SPEC, seed=9)
     payload = {
-        "other key": other.epoch(run=host.run),
+        "other key": signed(
+            other.identity,
+            "epoch",
+            (host.run,),
+            msgspec.structs.replace(epoch_of(host), host_key=other.identity.public_key),
+        ),
         "other run": signed(host.identity, "epoch", ("other-00000000",), epoch_of(host)),
         "other signature": signed(other.identity, "epoch", (host.run,), epoch_of(host)),
         "cut": host.epoch()[:-1],
@@ -669,6 +674,24 @@ def test_a_newcomer_to_an_old_run_takes_tasks_only_once_it_is_in_step():
     assert desk.told(messages.Credit) == [messages.Credit(2, 4)]
 
 
+def test_updates_and_manifests_count_only_with_the_signature_of_the_run():
+    desk = Desk(host_of(2))
+    desk.welcomed()
+    other = Host(SPEC, seed=9)
+    manifest, _ = desk.host.snapshot()
+    for label, message in (("update", desk.host.updates[0]), ("manifest", manifest)):
+        for context in (desk.host.run, "other-00000000"):
+            identity = other.identity if context == desk.host.run else desk.host.identity
+            desk.hears(desk.inbox, signed(identity, label, (context,), message))
+    assert desk.session.ignored == 4
+    assert desk.session.view(desk.now).version == 0
+    assert desk.told(messages.ChunkRequest) == []
+    desk.hears(desk.inbox, desk.host.signed("manifest", manifest))
+    assert len(desk.told(messages.ChunkRequest)) == 1
+    desk.hears_update(0)
+    assert desk.session.view(desk.now).version == 1
+
+
 def test_a_task_may_come_while_version_0_is_still_being_made():
     desk = Desk(host_of())
     desk.held_back = []
@@ -784,7 +807,7 @@ def test_silence_is_noticed():
     assert "silent for 10 s" in desk.warnings
     desk.host.number = 2
     desk.hears_epoch()  # a new incarnation speaks before its first beat
-    desk.pass_time(0.1)
+    desk.pass_time(0.1, beats=False)
     assert len(desk.hellos()) == 1
 
 
@@ -825,10 +848,14 @@ def test_the_first_stop_finishes_what_runs_and_waits_for_the_answer():
     desk.welcomed()
     desk.is_told(desk.host.task())
     desk.is_told(desk.host.task(first=2, version=1))
+    already = len(desk.sent)
     desk.obey(desk.session.finish(desk.now))
-    assert desk.told(messages.Credit) == [messages.Credit(0, 0)]
-    (refusal,) = desk.told(messages.Refusal)
+    # No credit first: else what is handed back would come again at once.
+    credit, refusal = (desk.host.unsealed(send.payload) for send in desk.sent[already:])
+    assert credit == messages.Credit(0, 0)
+    assert isinstance(refusal, messages.Refusal)
     assert (refusal.task, refusal.cause) == (2, "handed-back")
+    del desk.sent[already:]
     assert "Ctrl-C again" in desk.warnings
     desk.is_told(desk.host.task(first=4))
     assert [refusal.cause for refusal in desk.told(messages.Refusal)] == ["handed-back"]
