@@ -155,7 +155,8 @@ class Lanes:
         self.fresh = fresh
         self.count = count
         self._environments: list[Environment | None] = [None] * count
-        self._rows = np.empty((0, spec.size), dtype=np.float32)
+        # Members as they are built, a few at a time, and as the policy reads them.
+        self._built = self._rows = np.empty((0, spec.size), dtype=np.float32)
 
     def evaluate(
         self,
@@ -256,13 +257,13 @@ class Lanes:
 
     def _build(self, job: EvaluationJob, theta: NDArray[np.float32]) -> NDArray[np.float32]:
         """The members of a block, arranged for the policy: shape (2 * count, size)."""
-        if len(self._rows) < 2 * job.count:
-            self._rows = np.empty((2 * job.count, self.spec.size), dtype=np.float32)
-        kind, end = self.spec.strategy.noise, job.first + job.count
-        first = job.first
+        self._built = _room(self._built, 2 * min(job.count, BUILT_AT_ONCE))
+        self._rows = _room(self._rows, 2 * job.count)
+        kind, first, end = self.spec.strategy.noise, job.first, job.first + job.count
         while first < end:
             stop = min(end, (first // BUILT_AT_ONCE + 1) * BUILT_AT_ONCE)
-            built = noise.members(kind, self.spec.seed, first, stop - first, theta, job.sigma)
+            built = self._built[: 2 * (stop - first)]
+            noise.members(kind, self.spec.seed, first, stop - first, theta, job.sigma, built)
             self.policy.arrange(built, self._rows[2 * (first - job.first) : 2 * (stop - job.first)])
             first = stop
         return self._rows[: 2 * job.count]
@@ -418,6 +419,11 @@ class Play:
             step = self.tick - self.began[lane]
             self.fail(lane, f"the observation after step {step} is not finite or not in its space")
         return unsound
+
+
+def _room(rows: NDArray[np.float32], count: int) -> NDArray[np.float32]:
+    """`rows`, or a longer array where they are fewer than `count`."""
+    return rows if len(rows) >= count else np.empty((count, rows.shape[1]), dtype=np.float32)
 
 
 def _words(error: BaseException) -> str:
