@@ -71,7 +71,7 @@ class Ranges:
         return None
 
     def remove(self, first: int, end: int) -> None:
-        """Take out whatever of `[first, end)` is there."""
+        """Take out whatever of `[first, end)`, not empty, is there."""
         begin = bisect_right(self._ranges, first, key=lambda old: old.end)
         stop = bisect_left(self._ranges, end, key=lambda old: old.first)
         touched = self._ranges[begin:stop]
