@@ -44,7 +44,7 @@ def compose(source: str, flags: Mapping[str, Any], assignments: Iterable[str] = 
 
 def preset(environment: str) -> dict[str, Any] | None:
     """The values of the preset for this environment id, or None."""
-    if not re.fullmatch(r"[A-Za-z0-9_.-]+", environment):
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", environment):
         return None
     file = resources.files("coordinator") / "presets" / f"{environment}.toml"
     return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else None

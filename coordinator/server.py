@@ -197,7 +197,7 @@ class Server:
 
     def _say_if_quiet(self) -> None:
         """Tell why nothing happens, once nothing has for two beats."""
-        quiet = self._pool.quiet_because()
+        quiet = self._pool.quiet_because() if self._connected.is_set() else ""
         if quiet != self._quiet:
             self._quiet, self._quiet_beats = quiet, 0
         self._quiet_beats += 1

@@ -1,0 +1,149 @@
+"""From preset, run file and flags to a spec, asking real environments for their spaces."""
+
+from __future__ import annotations
+
+import tomllib
+from importlib import resources
+from pathlib import Path
+
+import pytest
+
+from coordinator import composing
+from coordinator.composing import compose, default_name, preset
+from protocol import spec as run_spec
+from protocol.spec import SpecError
+
+SPACES = """
+[environment]
+id = "Nowhere-v0"
+observation = { kind = "box", shape = [3] }
+action = { kind = "discrete", n = 2 }
+"""
+
+
+def run_file(directory: Path, text: str) -> str:
+    path = directory / "run.toml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_preset_is_the_base_and_flags_and_assignments_are_laid_over_it() -> None:
+    spec = compose(
+        "CartPole-v1",
+        {"strategy": {"population": 128, "sigma": 0.2}, "seed": 7},
+        ["strategy.sigma=0.3", "name=mine"],
+    )
+    assert (spec.name, spec.seed, spec.stop.target) == ("mine", 7, 475.0)
+    assert (spec.strategy.population, spec.strategy.sigma) == (128, 0.3)
+    assert spec.policy.hidden == (32,)
+
+
+@pytest.mark.parametrize(
+    "name", [file.name for file in (resources.files("coordinator") / "presets").iterdir()]
+)
+def test_every_preset_is_a_whole_spec(name: str) -> None:
+    environment = name.removesuffix(".toml")
+    spec = compose(environment, {})
+    assert spec.environment.id == environment
+    assert spec.stop.target is not None
+
+
+def test_environment_without_preset_tells_its_spaces_and_target() -> None:
+    spec = compose("Acrobot-v1", {})
+    assert spec.name == "acrobot-v1"
+    assert spec.environment.observation == run_spec.Box(shape=(6,))
+    assert spec.environment.action == run_spec.Discrete(n=3)
+    assert spec.stop.target == -100.0
+
+
+def test_environment_is_asked_with_its_arguments(tmp_path: Path) -> None:
+    text = '[environment]\nid = "FrozenLake-v1"\nkwargs = { map_name = "8x8" }\n'
+    spec = compose(run_file(tmp_path, text), {})
+    assert spec.environment.observation == run_spec.Discrete(n=64)
+    with pytest.raises(SpecError, match="FrozenLake-v1"):
+        compose(run_file(tmp_path, text.replace("8x8", "9x9")), {})
+
+
+def test_target_that_was_given_is_kept(tmp_path: Path) -> None:
+    assert compose("Acrobot-v1", {"stop": {"target": -80.0}}).stop.target == -80.0
+
+
+def test_spaces_in_a_run_file_need_no_environment(tmp_path: Path) -> None:
+    spec = compose(run_file(tmp_path, SPACES), {"stop": {"updates": 3}})
+    assert spec.environment.id == "Nowhere-v0" and spec.name == "nowhere-v0"
+
+
+def test_spec_written_as_toml_composes_to_itself(tmp_path: Path) -> None:
+    spec = compose(
+        "CartPole-v1",
+        {"environment": {"kwargs": {"a": 1.5, "b": True, "c": 'quo"te\\d', "d": -3}}},
+        ["policy.hidden=[8, 4]", "stop.seconds=1.5", "normalizer.enabled=true"],
+    )
+    assert compose(run_file(tmp_path, run_spec.to_toml(spec)), {}) == spec
+
+
+ERRORS = {
+    "unknown environment": ("NoSuchThing-v0", "", "NoSuchThing-v0"),
+    "like an option": ("--help", "", "--help"),
+    "a long name": ("x" * 300_000, "", "can't be asked for"),
+    "no run file": ("nowhere.toml", "", "no run file nowhere.toml"),
+    "not TOML": (None, "[environment\n", "is not valid TOML"),
+    "no environment": (None, "seed = 3\n", "names no environment"),
+    "an environment that is no table": (None, "environment = 3\n", "names no environment"),
+    "a NUL": (None, '[environment]\nid = "a\\u0000b"\n', "can't be asked for"),
+    "a date as an argument": (
+        None,
+        '[environment]\nid = "CartPole-v1"\nkwargs = { day = 2020-01-01 }\n',
+        "environment.kwargs",
+    ),
+    "unknown field": (None, SPACES + "[strategy]\nsigmaa = 1\n", "did you mean `sigma`"),
+    "unknown policy": (None, SPACES + '[policy]\nkind = "transformer"\n', "'linear', 'mlp'"),
+    "odd population": (None, SPACES + "[strategy]\npopulation = 7\n", "strategy.population is 7"),
+    "unknown section": (None, SPACES + "[pol]\nquorum = 1\n", "unknown field `pol`"),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_mistake_is_named_in_one_line(case: str, tmp_path: Path) -> None:
+    source, text, message = ERRORS[case]
+    with pytest.raises(SpecError) as caught:
+        compose(source or run_file(tmp_path, text), {})
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("assignment", ["sigma", "strategy.sigma", "=3", "strategy..sigma=1"])
+def test_assignment_of_another_form_is_shown_how(assignment: str) -> None:
+    with pytest.raises(SpecError, match="not of the form"):
+        compose("CartPole-v1", {}, [assignment])
+
+
+def test_environment_that_takes_too_long_asks_for_a_run_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(composing, "DESCRIBE_TIMEOUT", 0.01)
+    with pytest.raises(SpecError, match="did not tell its spaces within 0 s: give"):
+        compose("Acrobot-v1", {})
+
+
+def test_presets_are_found_by_name_alone() -> None:
+    for name in ("../presets/CartPole-v1", "/etc/passwd", "", ".", "..", "gymnasium:CartPole-v1"):
+        assert preset(name) is None
+    found = preset("CartPole-v1")
+    assert found is not None
+    file = resources.files("coordinator") / "presets" / "CartPole-v1.toml"
+    assert found == tomllib.loads(file.read_text())
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ("CartPole-v1", "cartpole-v1"),
+        ("ALE/Pong-v5", "ale-pong-v5"),
+        ("module:My_Env-v0", "module-my-env-v0"),
+        ("--", "run"),
+        ("x" * 60, "x" * 40),
+    ],
+)
+def test_default_names_are_possible_names(environment: str, name: str) -> None:
+    assert default_name(environment) == name
