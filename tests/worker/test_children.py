@@ -131,6 +131,29 @@ async def test_one_and_two_children_agree_on_continuous_actions():
     await asyncio.gather(one.close(), two.close())
 
 
+async def test_children_may_be_started_before_their_run_is_known():
+    evaluators = Evaluators(DEADLINE)
+    evaluators.prepare(1)
+    await until(lambda: len(evaluators._children) == 1)
+    prepared = processes(evaluators)
+    spec = run_spec("ToyLadder-v0")
+    await evaluators.start(spec, 1, [TOYS])
+    assert processes(evaluators) == prepared
+    await evaluators.set_theta(0, reference.theta(spec))
+    job = members(0, 3)
+    assert_same(await evaluators.evaluate(job), alone(spec, job))
+    await evaluators.close()
+
+
+async def test_prepared_children_may_be_closed_unused():
+    evaluators = Evaluators()
+    evaluators.prepare(2)
+    await until(lambda: len(evaluators._children) == 2)
+    pids = processes(evaluators)
+    await evaluators.close()
+    assert not any(alive(pid) for pid in pids)
+
+
 async def test_a_child_killed_in_mid_job_fails_the_job_and_is_replaced(pool):
     before = processes(pool)
     job = asyncio.create_task(pool.evaluate(cursed()))

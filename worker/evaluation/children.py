@@ -60,6 +60,7 @@ class Child:
         ready: whether it can evaluate yet.
         parts: handed out to it and not answered, in order: the first is in hand.
         patience: the deadline of its next word.
+        ending: whether it is past hope.
     """
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -68,6 +69,7 @@ class Child:
         self.ready = False
         self.parts: deque[Part] = deque()
         self.patience = asyncio.timeout(None)
+        self.ending = False
         self._requests, self._replies, self._errors = process.stdin, process.stdout, process.stderr
         self._last_words = b""
         self._listening = asyncio.create_task(self._collect_words())
@@ -110,6 +112,7 @@ class Child:
 
     def kill(self) -> None:
         """End the process and what it started, at once."""
+        self.ending = True
         if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 if sys.platform == "win32":
@@ -158,6 +161,8 @@ class Evaluators:
         self.numeric_class = b""
         self._spec: RunSpec | None = None
         self._configure = b""
+        self._configured = asyncio.Event()
+        self._starts: list[asyncio.Future[pipe.Ready]] = []
         self._thetas: dict[int, bytes] = {}
         self._keepers: list[asyncio.Task[None]] = []
         self._children: list[Child] = []
@@ -167,10 +172,16 @@ class Evaluators:
         """children that did not start and will be tried again"""
         self._trouble = "evaluation has not been started"
 
+    def prepare(self, children: int = 1) -> None:
+        """Start children before their run is known, since what any run needs takes time to load."""
+        loop = asyncio.get_running_loop()
+        self._starts = [loop.create_future() for _ in range(children)]
+        self._keepers = [asyncio.create_task(self._keep(started)) for started in self._starts]
+
     async def start(
         self, run_spec: RunSpec, children: int = 1, allowed: Sequence[str] = ()
     ) -> None:
-        """Start the children and wait until all can evaluate.
+        """Start the children, unless they are prepared, and wait until all can evaluate.
 
         Args:
             allowed: modules that the volunteer lets register environments.
@@ -180,11 +191,11 @@ class Evaluators:
         """
         self._spec = run_spec
         self._configure = pipe.frame(pipe.Configure(spec.to_bytes(run_spec), tuple(allowed)))
-        loop = asyncio.get_running_loop()
-        starts: list[asyncio.Future[pipe.Ready]] = [loop.create_future() for _ in range(children)]
-        self._keepers = [asyncio.create_task(self._keep(started)) for started in starts]
+        self._configured.set()
+        if not self._keepers:
+            self.prepare(children)
         try:
-            found = await asyncio.gather(*starts)
+            found = await asyncio.gather(*self._starts)
         except BaseException as error:
             await self.close()
             if isinstance(error, Lost):
@@ -268,7 +279,11 @@ class Evaluators:
     def _hand_out(self) -> None:
         """Give queued parts to the children that have the fewest."""
         while self._queue:
-            free = [child for child in self._children if child.ready and len(child.parts) < HELD]
+            free = [
+                child
+                for child in self._children
+                if child.ready and not child.ending and len(child.parts) < HELD
+            ]
             if not free:
                 return
             child = min(free, key=lambda child: len(child.parts))
@@ -328,6 +343,7 @@ class Evaluators:
 
     async def _attend(self, child: Child, started: asyncio.Future[pipe.Ready]) -> None:
         """Bring a child to work and book what it says, until it is lost."""
+        await self._configured.wait()
         assert self._spec is not None
         child.send(self._configure)
         for frame in self._thetas.values():
