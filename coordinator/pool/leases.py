@@ -37,6 +37,7 @@ class Leases:
             if lease.work is work:
                 held += lease.count
         return task_size(
+            whole=work.size,
             unleased=work.unleased.total,
             unfinished=work.missing,
             held=held,

@@ -14,6 +14,9 @@ UNKNOWN_SPEED = 1000.0
 """Environment steps per second assumed of a worker that neither said nor showed its speed."""
 UNKNOWN_LEASE = 60.0
 """Seconds of a lease while the session's speed or the length of episodes is not measured."""
+SMALLEST_PART = 8
+"""No task is cut smaller than this part of its worker's share of the whole: as many more messages
+would buy less than that much better a balance."""
 OVERDUE = 1.5
 """A lease is overdue after this many times what was expected of it: episodes differ in length."""
 PATIENCE = 3.0
@@ -22,6 +25,7 @@ PATIENCE = 3.0
 
 def task_size(
     *,
+    whole: int,
     unleased: int,
     unfinished: int,
     held: int,
@@ -33,7 +37,7 @@ def task_size(
 ) -> int:
     """Units (directions, or centre episodes) of the next task of a worker; 0: it has its share.
 
-    `unleased` units have no lease, `unfinished` have no result (the leased ones included), `held`
+    Of `whole` units, `unleased` have no lease, `unfinished` have no result (the leased ones included), `held`
     of them are leased to this worker, `share` is its part of the pool's speed. Where a whole share
     would make less than two tasks of the minimum length it is given as one: messages cost more than
     a better balance is worth.
@@ -43,7 +47,9 @@ def task_size(
     fair = math.ceil(share * unfinished) - held
     if fair <= 0 and not idle:
         return 0
-    minimum = max(1, math.floor(units_per_second * minimum_seconds))
+    minimum = max(
+        1, math.floor(units_per_second * minimum_seconds), math.floor(share * whole / SMALLEST_PART)
+    )
     most = max(1, math.floor(units_per_second * task_seconds))
     guided = max(1, math.ceil(share * unleased / 2))
     size = max(minimum, guided) if fair >= 2 * minimum else max(fair, 0) or guided

@@ -14,6 +14,8 @@ from coordinator.pool.ranges import NOBODY, Range, Ranges
 
 FREE, ACCEPTED, DROPPED = 0, -1, -2
 """States of a unit; a positive one is the number of the claim that holds it."""
+COPY_AFTER = 0.25
+"""Seconds beyond overdue before a lease is copied: a copy costs messages and somebody's core."""
 MOST_FAILURES = 3
 """Failures of one unit that confirm it, whoever saw them."""
 
@@ -105,7 +107,7 @@ class Work:
     def enter(self, lease: Lease) -> None:
         """Count a lease, the first or a copy, among those of its claim."""
         lease.claim.leases.append(lease)
-        heapq.heappush(self._soonest, (lease.overdue, lease.task, lease))
+        heapq.heappush(self._soonest, (lease.overdue + COPY_AFTER, lease.task, lease))
         heapq.heappush(self._latest, (-lease.overdue, lease.task, lease))
 
     def leave(self, lease: Lease, avoid: frozenset[str] = NOBODY, attempts: int = 0) -> None:
@@ -126,7 +128,7 @@ class Work:
         for other in claim.leases:
             if other.copied:
                 other.copied = False
-                heapq.heappush(self._soonest, (other.overdue, other.task, other))
+                heapq.heappush(self._soonest, (other.overdue + COPY_AFTER, other.task, other))
 
     def accept(
         self, first: int, valid: NDArray[np.bool_], avoid: frozenset[str] = NOBODY

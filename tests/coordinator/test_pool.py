@@ -186,7 +186,7 @@ def test_a_liar_that_never_answers_is_found_out_by_its_first_lease() -> None:
     session = driver.pool.sessions[A]
     assert session.limit <= 32
     assert session.speed < 2 * 100 * 2 * task.count / 60.0
-    assert sum(lease.count for lease in session.leases.values()) < task.count
+    assert max(lease.count for lease in session.leases.values()) <= task.count // 16
 
 
 def test_tasks_follow_a_worker_that_slows_down_a_hundredfold() -> None:

@@ -16,6 +16,7 @@ from coordinator.pool.sizing import (
 )
 
 ASKED = {
+    "whole": 1000,
     "unleased": 1000,
     "unfinished": 1000,
     "held": 0,
@@ -38,7 +39,8 @@ def test_a_task_is_half_of_a_workers_share_of_what_is_left() -> None:
 
 def test_a_task_is_never_longer_than_asked_nor_uselessly_short() -> None:
     assert size(units_per_second=10.0) == 20  # 2 seconds of it
-    assert size(unleased=100, unfinished=900) == 20  # 0.2 seconds, where half a share is 13
+    assert size(unleased=100, unfinished=900, whole=400) == 20  # 0.2 s; half a share is 13
+    assert size(unleased=100, unfinished=900) == 31  # an eighth of its share of the whole
 
 
 def test_a_share_too_small_for_two_tasks_is_given_whole() -> None:
