@@ -238,10 +238,7 @@ class Handshake:
         try:
             return from_bytes(data)
         except SpecError as error:
-            raise UnsuitableError(
-                f"the run {self.run} needs what this version ({CLIENT_VERSION}) does not know: "
-                f"{error}; upgrade Shoal, or ask the host"
-            ) from None
+            raise UnsuitableError(f"{self.run}, Shoal {CLIENT_VERSION} here: {error}") from None
 
 
 def _numbers(version: str) -> tuple[int, ...]:

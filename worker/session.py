@@ -284,10 +284,15 @@ class Session:
             self._tell_credit(now)
             for lease in self.leases.waiting:
                 self._hand_back(lease, now)
-            running = len(self.leases.running)
-            todo = f"finishing {running} task{'s' * (running != 1)}" if running else "leaving"
+            running, unanswered = len(self.leases.running), len(self.outbox)
+            if running:
+                todo = f"finishing {counted(running, 'task')}"
+            elif unanswered:
+                todo = f"waiting for the answer to {counted(unanswered, 'result')}"
+            else:
+                return self._pump(now)
             self._commands.append(
-                Say(f"{todo}; press Ctrl-C again to hand everything back at once", warning=True)
+                Say(f"{todo}; press Ctrl-C again to hand back and leave at once", warning=True)
             )
         return self._pump(now)
 
@@ -300,8 +305,7 @@ class Session:
         held = [*self.leases.running, *self.leases.waiting]
         for lease in held:
             self._hand_back(lease, now)
-        tasks = f"{len(held)} task{'s' * (len(held) != 1)}"
-        self._leave(LEFT, f"handed {tasks} back and left" if held else "left")
+        self._leave(LEFT, f"handed {counted(len(held), 'task')} back and left" if held else "left")
         return self._pump(now)
 
     # What is seen.
@@ -514,7 +518,7 @@ class Session:
     def _absence(self, what: str, now: float) -> None:
         """The coordinator is not there: say so once, keep everything, wait."""
         if not self._absent and self._connected and self.handshake.epoch is not None:
-            kept = f"; {len(self.outbox)} results are kept" if len(self.outbox) else ""
+            kept = f"; {counted(len(self.outbox), 'result')} kept" if len(self.outbox) else ""
             self._commands.append(Say(f"{what}{kept}; waiting for it", warning=True))
             self._absent = what
             self._lose_session(now)
@@ -732,9 +736,9 @@ class Session:
         self.ignored += 1
         if now - self._complained >= COMPLAIN_EVERY:
             self._complained = now
-            messages = f"{self.ignored} message{'s' * (self.ignored != 1)}"
+            ignored = counted(self.ignored, "message")
             warning = self.handshake.epoch is None
-            self._commands.append(Say(f"ignored {messages} so far: {reason}", warning))
+            self._commands.append(Say(f"ignored {ignored} so far: {reason}", warning))
 
     # The end.
 
@@ -747,7 +751,8 @@ class Session:
         if unanswered == 0 or not self.handshake.agreed:
             self._leave(LEFT, "left; every result is answered for" if self.tasks_done else "left")
         elif now >= self._leave_by:
-            self._leave(LEFT, f"left; {unanswered} results had no answer within 5 s")
+            waited = f"within {WAIT_FOR_ANSWERS:.0f} s"
+            self._leave(LEFT, f"left; no answer to {counted(unanswered, 'result')} {waited}")
 
     def _leave(self, code: int, text: str) -> None:
         if self.over:
@@ -757,3 +762,8 @@ class Session:
             topic = self.handshake.topic(topics.status)
             self._commands.append(Send(topic, self.handshake.bye(lost=False), 1))
         self._commands.append(Leave(code, text))
+
+
+def counted(count: int, word: str) -> str:
+    """A count and its word: `1 task`, `2 tasks`."""
+    return f"{count} {word}{'s' * (count != 1)}"
