@@ -148,7 +148,8 @@ class Evaluators:
     long, since Linux ends a child with the thread that started it.
 
     Args:
-        patience: in seconds; longer than any one step or reset of an environment takes.
+        patience: in seconds; longer than any one step or reset of an environment takes, and than
+            the second or so between the signs of life of a child at work.
 
     Attributes:
         speed: environment steps per second of all children together, measured at their start.
