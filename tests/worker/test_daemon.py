@@ -37,6 +37,7 @@ from worker.evaluation.lanes import Lanes
 from worker.view import View
 
 DEADLINE = 20.0
+AT_ONCE = 4.0  # about one on a quiet machine; waiting for answers would take five
 ROOT = Path(__file__).parents[2]
 EVERY = 1009  # as toy environments count: none of the first directions has such a seed
 M = TypeVar("M", bound=messages.Message)
@@ -499,7 +500,7 @@ async def test_interrupts_finish_first_and_hand_back_second(
         assert (running.task, running.cause) == (held[0].task, "handed-back")
         code, seconds, output = await ends(started)
         assert code == 0
-        assert seconds < 2.0  # one on a quiet machine
+        assert seconds < AT_ONCE
         assert "press Ctrl-C again" in output
         assert "Traceback" not in output
         assert (await coordinator.hears(messages.Bye)).reason == "left"
@@ -554,6 +555,6 @@ async def test_it_leaves_at_once_while_it_still_starts(broker: Mosquitto, tmp_pa
         for started in (first, second):
             code, seconds, output = await ends(started)
             assert code == 0
-            assert seconds < 2.0
+            assert seconds < AT_ONCE
             assert "Traceback" not in output
         assert coordinator.welcomes == 0
