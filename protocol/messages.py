@@ -108,9 +108,9 @@ class Update(Message, frozen=True, tag=3):
     """members of earlier versions that counted"""
     dropped: Annotated[tuple[Direction, ...], msgspec.Meta(max_length=4096)] = ()
     """directions given up, with weight 0"""
-    state_digest: bytes = b""
+    state_digest: Annotated[bytes, msgspec.Meta(max_length=16)] = b""
     """16 bytes: the digest of the full state after this update, at snapshot versions"""
-    amendments: dict[Label, float] = {}
+    amendments: Annotated[dict[Label, float], msgspec.Meta(max_length=64)] = {}
 
 
 class Hello(Message, frozen=True, tag=4):
@@ -126,7 +126,7 @@ class Hello(Message, frozen=True, tag=4):
     credit: Annotated[int, msgspec.Meta(ge=0, le=64)]
     speed: Annotated[float, msgspec.Meta(ge=0.0, le=1e12)]
     """declared environment steps per second; sizes the first task only"""
-    numeric_class: bytes = b""
+    numeric_class: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
 
 
 class Welcome(Message, frozen=True, tag=5):
@@ -319,14 +319,17 @@ def decode(data: bytes) -> AnyMessage:
         raise WireError(str(error)) from None
     except RecursionError:
         raise WireError("nested too deeply") from None
-    if isinstance(message, Update) and not _finite(message):
-        raise WireError("scale, learning rate, sigma and amendments must be finite")
+    if isinstance(message, Update):
+        _check_update(message)
     return message
 
 
-def _finite(update: Update) -> bool:
+def _check_update(update: Update) -> None:
     scalars = (update.scale, update.learning_rate, update.sigma, *update.amendments.values())
-    return all(math.isfinite(value) for value in scalars)
+    if not all(math.isfinite(value) for value in scalars):
+        raise WireError("scale, learning rate, sigma and amendments must be finite")
+    if len(update.state_digest) not in (0, 16):
+        raise WireError("the digest of a state has 16 bytes")
 
 
 def result_arrays(result: Result) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
@@ -380,13 +383,14 @@ def _describe(kind: Any) -> str:
     if isinstance(kind, inspect.LiteralType):
         return " or ".join(f"`{value}`" for value in kind.values)
     if isinstance(kind, inspect.VarTupleType):
-        return f"up to {kind.max_length} of ({_describe(kind.item_type)})"
+        return f"up to {kind.max_length:,} of ({_describe(kind.item_type)})"
     if isinstance(kind, inspect.TupleType):
         return ", ".join(_describe(item) for item in kind.item_types)
     if isinstance(kind, inspect.StructType):
         return kind.cls.__name__
     if isinstance(kind, inspect.DictType):
-        return f"map of {_describe(kind.key_type)} to {_describe(kind.value_type)}"
+        pair = f"{_describe(kind.key_type)} to {_describe(kind.value_type)}"
+        return f"map of up to {kind.max_length} of ({pair})"
     name = type(kind).__name__.removesuffix("Type").lower()
     bounds = [
         f"{word} {getattr(kind, field):,}"

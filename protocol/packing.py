@@ -11,6 +11,12 @@ from numpy.typing import NDArray
 MAX_MESSAGE = 256 * 1024
 """Bytes of the largest message that any peer accepts."""
 
+MAX_LIST = 4096
+"""Entries of the longest list in any message. Without a bound, a header of five bytes would make
+the decoder reserve a list as long as the whole message, at each of a thousand levels."""
+MAX_MAP = 256
+"""Entries of the largest map."""
+
 _INTEGERS: tuple[np.dtype[Any], ...] = tuple(map(np.dtype, ("<i1", "<i2", "<i4", "<i8")))
 _REALS: tuple[np.dtype[Any], ...] = (np.dtype("<f4"), np.dtype("<f8"))
 _DTYPES: dict[int, np.dtype[Any]] = dict(enumerate((*_INTEGERS, *_REALS)))
@@ -27,14 +33,21 @@ def pack(value: Any) -> bytes:
 
 
 def unpack(data: bytes, limit: int = MAX_MESSAGE) -> Any:
-    """Plain values of msgpack bytes: at most `limit` bytes, no extension types.
+    """Plain values of msgpack bytes: at most `limit` bytes, bounded lists, no extension types.
 
     Raises `WireError`.
     """
     if len(data) > limit:
         raise WireError(f"{len(data):,} bytes where {limit:,} are the most")
     try:
-        return msgpack.unpackb(data, raw=False, strict_map_key=True, max_ext_len=0)
+        return msgpack.unpackb(
+            data,
+            raw=False,
+            strict_map_key=True,
+            max_ext_len=0,
+            max_array_len=MAX_LIST,
+            max_map_len=MAX_MAP,
+        )
     except (ValueError, msgpack.exceptions.UnpackException, RecursionError) as error:
         raise WireError(f"not valid msgpack ({type(error).__name__})") from None
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+
 from protocol import normalizer, optimizers, state
-from protocol.messages import MAX_TASK_DIRECTIONS, Update
+from protocol.messages import Update
 from protocol.optimizers.base import hyperparameters
 from protocol.packing import WireError, unpack_integers
 from protocol.spec import RunSpec
@@ -38,16 +42,18 @@ def initial_state(spec: RunSpec) -> State:
 def terms(spec: RunSpec, update: Update) -> UpdateTerms:
     """The numbers of an update, unpacked and bounded. Raises `WireError`."""
     dims = spec.environment.observation.size
+    cohorts = tuple(
+        CohortTerms(
+            first_direction=cohort.first,
+            version=cohort.version,
+            weights=unpack_integers(cohort.weights, spec.directions),
+            multiplier=cohort.multiplier,
+        )
+        for cohort in update.cohorts
+    )
+    _require_each_once(cohorts)
     return UpdateTerms(
-        cohorts=tuple(
-            CohortTerms(
-                first_direction=cohort.first,
-                version=cohort.version,
-                weights=unpack_integers(cohort.weights, max(spec.directions, MAX_TASK_DIRECTIONS)),
-                multiplier=cohort.multiplier,
-            )
-            for cohort in update.cohorts
-        ),
+        cohorts=cohorts,
         scale=update.scale,
         learning_rate=update.learning_rate,
         sigma=update.sigma,
@@ -58,6 +64,14 @@ def terms(spec: RunSpec, update: Update) -> UpdateTerms:
         episodes=update.episodes,
         steps=update.steps,
     )
+
+
+def _require_each_once(cohorts: Sequence[CohortTerms]) -> None:
+    """Cohorts of one batch may interleave; what weighs in one of them may not weigh in another."""
+    weighed = [c.first_direction + np.flatnonzero(c.weights) for c in cohorts]
+    directions = np.concatenate(weighed) if weighed else np.empty(0, dtype=np.int64)
+    if len(np.unique(directions)) < len(directions):
+        raise WireError("a direction counts in two cohorts of one update")
 
 
 def follow(spec: RunSpec, rules: Arithmetic, before: State, update: Update) -> State:

@@ -2,26 +2,41 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import itertools
+import json
 import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from protocol.errors import ShoalError
+from protocol.mistakes import explain
 from protocol.packing import WireError, pack, unpack
 
 PROTOCOL_VERSION = 1
 MAX_PARAMETERS = 1 << 28
 """More than this many parameters (1 GiB of float32) is refused by every peer."""
 
-NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}$"
+NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}\Z"
+Name = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=NAME_PATTERN,
+        description="lower-case letters, digits and dashes, at most 40, not a dash first",
+    ),
+]
+EnvironmentId = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[A-Za-z0-9_./:-]{1,128}\Z",
+        description="letters, digits and _ . / : -, at most 128",
+    ),
+]
 
 Positive = Annotated[float, msgspec.Meta(gt=0.0, le=1e12)]
 Fraction = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
@@ -70,9 +85,9 @@ Space = Box | Discrete
 class EnvironmentSpec(Section, frozen=True, kw_only=True):
     """What is evaluated. The spaces are read from the environment once, when the run is made."""
 
-    id: Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_./:-]+$")]
+    id: EnvironmentId
     backend: Literal["gymnasium"] = "gymnasium"
-    kwargs: dict[Annotated[str, msgspec.Meta(max_length=64)], Scalar] = {}
+    kwargs: Annotated[dict[str, Scalar], msgspec.Meta(max_length=64)] = {}
     observation: Space
     action: Space
     max_steps: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 0
@@ -137,7 +152,7 @@ class PoolSpec(Section, frozen=True, kw_only=True):
     max_staleness: Annotated[int, msgspec.Meta(ge=0, le=16)] = 0
     """How many versions old a late return may be and still count, with a discount."""
     stale_share: Fraction = 0.25
-    """Share of a batch that may be evaluated ahead, one version early, where staleness is allowed."""
+    """Share of a batch that may be evaluated one version early, where staleness is allowed."""
     task_seconds: Annotated[float, msgspec.Meta(gt=0.0, le=600.0)] = 2.0
     """Seconds of work that a task aims at most at."""
     minimum_task_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=60.0)] = 0.2
@@ -171,7 +186,7 @@ class RunSpec(Section, frozen=True, kw_only=True):
     """One training, whole. `seed` names every random number that the run will ever use."""
 
     protocol: Literal[1] = 1
-    name: Annotated[str, msgspec.Meta(pattern=NAME_PATTERN)]
+    name: Name
     seed: Seed = 0
     environment: EnvironmentSpec
     policy: PolicySpec = PolicySpec()
@@ -221,10 +236,16 @@ def layers(policy: PolicySpec, environment: EnvironmentSpec) -> tuple[tuple[int,
 
 def parse(raw: Mapping[str, Any]) -> RunSpec:
     """The validated spec of plain values (from TOML, flags or the wire). Raises `SpecError`."""
+    spoken = raw.get("protocol", PROTOCOL_VERSION)
+    if spoken != PROTOCOL_VERSION:
+        raise SpecError(
+            f"the run speaks protocol {spoken!r}, this Shoal speaks {PROTOCOL_VERSION}: "
+            "install the version of Shoal that the run needs"
+        )
     try:
         spec = msgspec.convert(raw, RunSpec)
     except msgspec.ValidationError as error:
-        raise SpecError(_explain(str(error), raw)) from None
+        raise SpecError(explain(str(error), raw, RunSpec)) from None
     _check_together(spec)
     return spec
 
@@ -236,18 +257,24 @@ def from_bytes(data: bytes) -> RunSpec:
     except WireError as error:
         raise SpecError(f"the run spec can't be read ({error}): the host must mend it") from None
     if not isinstance(raw, dict):
-        raise SpecError("the run spec is not a table: ask the host for a fresh one")
-    return parse(raw)
+        raise SpecError("the run spec is not a table: the host must mend it")
+    try:
+        return parse(raw)
+    except SpecError as error:
+        raise SpecError(
+            f"this Shoal can't take part in the run: {error} (the host may use a newer Shoal: "
+            "upgrade, or tell the host)"
+        ) from None
 
 
 def to_bytes(spec: RunSpec) -> bytes:
-    """Canonical msgpack form; equal specs give equal bytes."""
+    """Canonical msgpack form; specs with the same values of the same types give equal bytes."""
     return pack(to_plain(spec))
 
 
 def to_plain(spec: RunSpec) -> dict[str, Any]:
     """Plain nested values, every field in its declared order, no field left out."""
-    plain: dict[str, Any] = msgspec.to_builtins(spec)
+    plain: dict[str, Any] = _without_negative_zero(msgspec.to_builtins(spec, order="deterministic"))
     return plain
 
 
@@ -288,113 +315,100 @@ def settings(assignments: Iterable[str]) -> dict[str, Any]:
     for assignment in assignments:
         path, equals, text = assignment.partition("=")
         keys = path.strip().split(".")
-        if not equals or not all(re.fullmatch(r"[a-z_0-9]+", key) for key in keys):
+        if not equals or not all(re.fullmatch(r"\w+", key, re.ASCII) for key in keys):
             raise SpecError(
                 f"--set {assignment!r} is not of the form section.field=value, "
                 "for example --set strategy.sigma=0.05"
             )
-        try:
-            value = tomllib.loads(f"value = {text.strip()}")["value"]
-        except tomllib.TOMLDecodeError:
-            value = text.strip()
-        nested: Any = value
+        nested = _toml_or_text(text.strip())
         for key in reversed(keys):
             nested = {key: nested}
         changes = merge(changes, nested)
     return changes
 
 
+def _toml_or_text(text: str) -> Any:
+    try:
+        table = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    return table["value"] if len(table) == 1 else text
+
+
+def _without_negative_zero(value: Any) -> Any:
+    """The same plain value, with 0.0 for the -0.0 that equals it."""
+    if isinstance(value, float):
+        return value + 0.0
+    if isinstance(value, dict):
+        return {key: _without_negative_zero(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_negative_zero(item) for item in value]
+    return value
+
+
 def _check_together(spec: RunSpec) -> None:
-    """Rules that tie fields to each other."""
-    environment, action = spec.environment, spec.environment.action
-    if isinstance(action, Box):
-        if not len(action.low) == len(action.high) == action.size:
-            raise SpecError(
-                f"environment.action has {action.size} elements but {len(action.low)} low and "
-                f"{len(action.high)} high bounds: give one of each per element"
-            )
-        if not all(
-            math.isfinite(low) and math.isfinite(high) and low < high
-            for low, high in zip(action.low, action.high, strict=True)
-        ):
-            raise SpecError(
-                f"the actions of {environment.id} are not bounded "
-                f"(low {action.low}, high {action.high}): built-in policies need finite bounds; "
-                "wrap the environment with a rescaled action space"
-            )
-    if spec.size > MAX_PARAMETERS:
-        raise SpecError(
-            f"the policy has {spec.size:,} parameters, over the limit of {MAX_PARAMETERS:,}: "
-            "use smaller layers in policy.hidden"
-        )
+    """Rules that tie fields to each other, and those that a type can't tell."""
+    _check_environment(spec.environment)
     if spec.policy.kind == "mlp" and not spec.policy.hidden:
         raise SpecError('policy.hidden is empty: give its layers, or use policy.kind = "linear"')
+    if spec.size > MAX_PARAMETERS:
+        raise SpecError(
+            f"the policy has {spec.size:.3g} parameters, over the limit of {MAX_PARAMETERS:,}: "
+            "use smaller layers in policy.hidden, or an environment with smaller observations"
+        )
     if spec.centre.screening > spec.centre.episodes:
         raise SpecError(
             f"centre.screening is {spec.centre.screening}, more than centre.episodes "
-            f"({spec.centre.episodes}): screening is the first part of an evaluation"
+            f"({spec.centre.episodes}): screening is the first part of an evaluation, give fewer"
         )
     if spec.stop.target is not None and spec.centre.evaluate_every == 0:
         raise SpecError(
             f"stop.target is {spec.stop.target} but centre.evaluate_every is 0, so the centre "
             "would never be judged: set centre.evaluate_every to 1 or more"
         )
-    for name, value in environment.kwargs.items():
-        if isinstance(value, str) and len(value) > 256:
+
+
+def _check_environment(environment: EnvironmentSpec) -> None:
+    for name, space in (("observation", environment.observation), ("action", environment.action)):
+        if isinstance(space, Box) and any(map(math.isnan, (*space.low, *space.high))):
+            raise SpecError(f"environment.{name} has a bound that is NaN: bounds are numbers")
+    action = environment.action
+    if isinstance(action, Box):
+        if not len(action.low) == len(action.high) == action.size:
             raise SpecError(
-                f"environment.kwargs.{name} is {len(value)} characters long: 256 at most"
+                f"environment.action has {action.size:,} elements but {len(action.low)} low and "
+                f"{len(action.high)} high bounds: give one of each per element"
             )
-    if len(environment.kwargs) > 64:
-        raise SpecError(f"environment.kwargs has {len(environment.kwargs)} entries: 64 at most")
+        for element, (low, high) in enumerate(zip(action.low, action.high, strict=True)):
+            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+                raise SpecError(
+                    f"element {element} of the actions of {environment.id} has the bounds "
+                    f"{low} .. {high}: built-in policies need finite ones, the lower first; "
+                    "wrap the environment with a rescaled action space"
+                )
+    for name, value in environment.kwargs.items():
+        _check_argument(name, value)
 
 
-def _explain(message: str, raw: Mapping[str, Any]) -> str:
-    """msgspec's message as: field, value, rule, remedy."""
-    rule, _, where = message.partition(" - at `$")
-    path = where.rstrip("`").strip(".")
-    value: Any = raw
-    annotation: Any = RunSpec
-    for part in re.findall(r"[^.\[\]]+", path):
-        if isinstance(value, Mapping):
-            value = value.get(part)
-        elif isinstance(value, list | tuple) and part.isdigit() and int(part) < len(value):
-            value = value[int(part)]
-        annotation = _field_type(annotation, part)
-    unknown = re.match(r"Object contains unknown field `(.*)`", rule)
-    if unknown:
-        known = sorted(_field_names(annotation))
-        close = difflib.get_close_matches(unknown[1], known, n=1)
-        hint = f"did you mean `{close[0]}`?" if close else f"known here: {', '.join(known)}"
-        where = f"{path}.{unknown[1]}" if path else unknown[1]
-        return f"unknown field `{where}` in the run spec: {hint}"
-    missing = re.match(r"Object missing required field `(.*)`", rule)
-    if missing:
-        where = f"{path}.{missing[1]}" if path else missing[1]
-        return f"the run spec has no `{where}`: add it"
-    choices = _choices(annotation)
-    if choices and "Invalid enum value" in rule:
-        return f"{path} is {value!r}: it must be one of {', '.join(map(repr, choices))}"
-    shown = repr(value)
-    return f"{path or 'the run spec'} is {shown[:80]}: {rule[:1].lower()}{rule[1:]}"
-
-
-def _field_names(annotation: Any) -> tuple[str, ...]:
-    """Field names of a section, of every section of a union, or none."""
-    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-        return tuple(annotation.__struct_fields__)
-    return tuple(name for part in get_args(annotation) for name in _field_names(part))
-
-
-def _field_type(annotation: Any, field: str) -> Any:
-    """The declared type of a field of a section, else None."""
-    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-        return get_type_hints(annotation, include_extras=True).get(field)
-    return None
-
-
-def _choices(annotation: Any) -> tuple[Any, ...]:
-    """The values that a Literal admits, else none."""
-    return get_args(annotation) if get_origin(annotation) is Literal else ()
+def _check_argument(name: str, value: Scalar) -> None:
+    """An argument of the environment: a name that Python takes, a value that travels unchanged."""
+    if not (name.isascii() and name.isidentifier() and len(name) <= 64):
+        raise SpecError(
+            f"environment.kwargs has the name {name[:80]!a}: "
+            "must be a Python name of at most 64 ASCII characters"
+        )
+    where = f"environment.kwargs.{name}"
+    if isinstance(value, str):
+        try:
+            encoded = value.encode()
+        except UnicodeEncodeError:
+            raise SpecError(f"{where} is {value[:80]!a}: must be valid Unicode text") from None
+        if len(encoded) > 256:
+            raise SpecError(f"{where} is {len(encoded)} bytes long: must be at most 256")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise SpecError(f"{where} is {value}: must be finite")
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise SpecError(f"{where} is {str(value)[:40]}: must fit 64 bits")
 
 
 def _write_table(lines: list[str], path: tuple[str, ...], table: Mapping[str, Any]) -> None:
@@ -411,8 +425,8 @@ def _toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-        return f'"{escaped}"'
+        # JSON's escapes are TOML's too, but for one character that only TOML must escape.
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):
         return f"[{', '.join(_toml_value(item) for item in value)}]"
     return repr(value)

@@ -1,0 +1,147 @@
+"""Values of any declared message, made from the declaration: valid ones, and ones just outside."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from protocol.messages import TYPES, Message
+
+inspect = msgspec.inspect
+
+
+def messages() -> st.SearchStrategy[Message]:
+    """Any message, every field anywhere within its bounds."""
+    return st.one_of([struct(kind) for kind in TYPES])
+
+
+def struct(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
+    """Any value of a declared struct."""
+    fields = fields_of(kind)
+    return st.builds(kind, **{field.encode_name: values(field.type) for field in fields})
+
+
+def fields_of(kind: type[msgspec.Struct]) -> tuple[Any, ...]:
+    info = inspect.type_info(kind)
+    assert isinstance(info, inspect.StructType)
+    return info.fields
+
+
+def values(kind: Any) -> st.SearchStrategy[Any]:
+    """Any value of a field's type; floats are finite, as the wire wants them."""
+    match kind:
+        case inspect.BoolType():
+            return st.booleans()
+        case inspect.IntType():
+            return st.integers(*_integer_bounds(kind))
+        case inspect.FloatType():
+            return st.floats(
+                kind.ge if kind.ge is not None else kind.gt,
+                kind.le if kind.le is not None else kind.lt,
+                exclude_min=kind.gt is not None,
+                exclude_max=kind.lt is not None,
+                allow_nan=False,
+                allow_infinity=False,
+            )
+        case inspect.StrType():
+            return st.text(max_size=min(kind.max_length or 30, 30))
+        case inspect.BytesType():
+            least = kind.min_length or 0
+            most = min(kind.max_length or least + 30, least + 30)
+            if kind.max_length == 16 and least == 0:
+                return st.sampled_from([b"", bytes(range(16))])  # a digest, or none
+            return st.binary(min_size=least, max_size=most)
+        case inspect.LiteralType():
+            return st.sampled_from(sorted(kind.values))
+        case inspect.VarTupleType():
+            return st.lists(values(kind.item_type), max_size=3).map(tuple)
+        case inspect.TupleType():
+            return st.tuples(*map(values, kind.item_types))
+        case inspect.DictType():
+            return st.dictionaries(values(kind.key_type), values(kind.value_type), max_size=3)
+        case inspect.StructType():
+            return struct(kind.cls)
+    raise AssertionError(f"no values for {kind}")
+
+
+def _integer_bounds(kind: Any) -> tuple[int, int]:
+    low = kind.ge if kind.ge is not None else kind.gt + 1
+    high = kind.le if kind.le is not None else kind.lt - 1
+    return low, high
+
+
+def outside(kind: Any) -> Iterator[Any]:
+    """Plain values that a field must refuse: just outside each bound, and of other types."""
+    match kind:
+        case inspect.BoolType():
+            yield from (0, 1, "true", None)
+        case inspect.IntType():
+            low, high = _integer_bounds(kind)
+            yield from (low - 1, high + 1, 0.5, "1", None, True, [1])
+        case inspect.FloatType():
+            yield from ("1.0", None, [], math.nan, math.inf, -math.inf)
+            if kind.ge is not None:
+                yield math.nextafter(kind.ge, -math.inf)
+            if kind.le is not None:
+                yield math.nextafter(kind.le, math.inf)
+        case inspect.StrType():
+            yield from (1, None, b"bytes", ["text"], "x" * (kind.max_length + 1))
+        case inspect.BytesType():
+            yield from (1, None, "text", bytes(kind.max_length + 1))
+            if kind.min_length:
+                yield bytes(kind.min_length - 1)
+        case inspect.LiteralType():
+            yield from ("something else", "", 1, None, [])
+        case inspect.VarTupleType():
+            item = plain(kind.item_type)
+            yield from ("text", None, 7, {"a": item}, [item] * (kind.max_length + 1))
+            yield from ([bad] for bad in outside(kind.item_type))
+        case inspect.TupleType():
+            items = [plain(item) for item in kind.item_types]
+            yield from (items[:-1], [*items, 1], None)
+            for place, item in enumerate(kind.item_types):
+                yield from ([*items[:place], bad, *items[place + 1 :]] for bad in outside(item))
+        case inspect.DictType():
+            key, value = plain(kind.key_type), plain(kind.value_type)
+            yield from (None, [key, value], {key: "text"}, {1: value})
+            yield {f"{key}{number}": value for number in range(kind.max_length + 1)}
+        case inspect.StructType():
+            whole = plain(kind)
+            yield from (None, 1, {"first": 1})
+            yield whole[:-1]
+            for place, field in enumerate(kind.fields):
+                yield from (
+                    [*whole[:place], bad, *whole[place + 1 :]] for bad in outside(field.type)
+                )
+        case _:
+            raise AssertionError(f"nothing is known to be outside of {kind}")
+
+
+def plain(kind: Any) -> Any:
+    """One valid plain value, as it lies on the wire."""
+    match kind:
+        case inspect.BoolType():
+            return False
+        case inspect.IntType():
+            return _integer_bounds(kind)[0]
+        case inspect.FloatType():
+            return 1.0
+        case inspect.StrType():
+            return "text"
+        case inspect.BytesType():
+            return bytes(kind.min_length or 0)
+        case inspect.LiteralType():
+            return sorted(kind.values)[0]
+        case inspect.VarTupleType():
+            return []
+        case inspect.TupleType():
+            return [plain(item) for item in kind.item_types]
+        case inspect.DictType():
+            return {}
+        case inspect.StructType():
+            return [plain(field.type) for field in kind.fields]
+    raise AssertionError(f"no value for {kind}")
