@@ -15,7 +15,7 @@ NETWORKS = {
         "--hidden",
         "998,998",
         "--updates",
-        "4",
+        "8",
         "--set",
         "centre.screening=5",
         "--set",

@@ -44,7 +44,8 @@ class Leases:
             share=share,
             units_per_second=session.pace.speed / self.steps(kind),
             task_seconds=self._pool.task_seconds,
-            minimum_seconds=self._minimum_seconds,
+            # A speed that is only declared must not make a large task of all that is left.
+            minimum_seconds=self._minimum_seconds if session.pace.measured else 0.0,
             idle=not session.leases,
         )
 

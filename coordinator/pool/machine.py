@@ -44,8 +44,8 @@ Outcome = Literal["accepted", "late", "duplicate", "refused"]
 SILENT_AFTER = 35.0
 """Seconds without a word after which a session counts as gone; idle workers speak every 10 s."""
 SILENCE_CHECKED_EVERY = 5.0
-ACKNOWLEDGE_AFTER = 0.5
-"""Seconds that an acknowledgement waits for a task to ride on."""
+ACKNOWLEDGE_AFTER = 2.0
+"""Seconds that an acknowledgement waits for a task to ride on; who takes no more gets it at once."""
 ACKNOWLEDGED_AT_ONCE = 256
 """Results that one message acknowledges at most."""
 REST_AFTER_REFUSAL = 1.0
@@ -382,7 +382,7 @@ class Pool:
             outcome, reason = self._accept_centre(event)
         else:
             outcome, reason = self._accept_members(event, lease, steps)
-        if outcome == "accepted" and session is not None:
+        if outcome == "accepted" and session is not None and session.credit > 0:
             session.unacknowledged.append(event.task)
             self._roster.owed[session.id] = session
         else:

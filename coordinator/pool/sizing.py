@@ -14,9 +14,11 @@ UNKNOWN_SPEED = 1000.0
 """Environment steps per second assumed of a worker that neither said nor showed its speed."""
 UNKNOWN_LEASE = 60.0
 """Seconds of a lease while the session's speed or the length of episodes is not measured."""
-SMALLEST_PART = 8
+SMALLEST_PART = 6
 """No task is cut smaller than this part of its worker's share of the whole: as many more messages
 would buy less than that much better a balance."""
+NOT_WORTH_SHARING = 4
+"""What is left goes to one worker whole where it takes this part of the shortest task's time."""
 OVERDUE = 1.5
 """A lease is overdue after this many times what was expected of it: episodes differ in length."""
 PATIENCE = 3.0
@@ -44,6 +46,8 @@ def task_size(
     """
     if unleased <= 0:
         return 0
+    if unleased <= units_per_second * minimum_seconds / NOT_WORTH_SHARING:
+        return unleased
     fair = math.ceil(share * unfinished) - held
     if fair <= 0 and not idle:
         return 0

@@ -744,18 +744,24 @@ def test_an_acknowledgement_rides_on_the_next_task() -> None:
 
 
 def test_an_acknowledgement_goes_alone_when_no_task_comes() -> None:
+    driver = Driver(spec(2))
+    (task,) = driver.join(A)
+    said = driver.finish(task)
+    assert not tasks(said)
+    assert not answers(driver.tick(1.0))
+    assert answers(driver.tick(1.1)) == [((task.task,), "accepted")]
+
+
+def test_who_takes_no_more_is_answered_at_once() -> None:
     driver = Driver(spec(16))
     (task,) = driver.join(A)
     driver.send(Heard(A, credit=0))
-    said = driver.finish(task)
-    assert not tasks(said)
-    assert answers(driver.tick(0.6)) == [((task.task,), "accepted")]
+    assert answers(driver.finish(task)) == [((task.task,), "accepted")]
 
 
 def test_everybody_is_told_at_the_end() -> None:
-    driver = Driver(spec(16))
+    driver = Driver(spec(2))
     (task,) = driver.join(A)
-    driver.send(Heard(A, credit=0))
     driver.finish(task)
     assert answers(driver.send(StopAsked("enough"))) == [((task.task,), "accepted")]
 

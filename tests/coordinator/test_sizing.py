@@ -40,11 +40,17 @@ def test_a_task_is_half_of_a_workers_share_of_what_is_left() -> None:
 def test_a_task_is_never_longer_than_asked_nor_uselessly_short() -> None:
     assert size(units_per_second=10.0) == 20  # 2 seconds of it
     assert size(unleased=100, unfinished=900, whole=400) == 20  # 0.2 s; half a share is 13
-    assert size(unleased=100, unfinished=900) == 31  # an eighth of its share of the whole
+    assert size(unleased=100, unfinished=900) == 41  # a sixth of its share of the whole
 
 
 def test_a_share_too_small_for_two_tasks_is_given_whole() -> None:
     assert size(unleased=120, unfinished=120) == 30
+
+
+def test_what_is_not_worth_sharing_goes_to_one_worker() -> None:
+    assert size(unleased=5, unfinished=5, share=0.5) == 5  # 0.05 seconds
+    assert size(unleased=5, unfinished=5, share=0.5, held=20, idle=False) == 5
+    assert size(unleased=6, unfinished=6, share=0.5) == 3
 
 
 def test_who_has_its_share_gets_no_more_unless_it_is_idle() -> None:
