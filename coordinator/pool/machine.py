@@ -45,7 +45,7 @@ SILENT_AFTER = 35.0
 """Seconds without a word after which a session counts as gone; idle workers speak every 10 s."""
 SILENCE_CHECKED_EVERY = 5.0
 ACKNOWLEDGE_AFTER = 2.0
-"""Seconds that an acknowledgement waits for a task to ride on; who takes no more gets it at once."""
+"""Seconds that an acknowledgement waits for a task to ride on; who takes none is told at once."""
 ACKNOWLEDGED_AT_ONCE = 256
 """Results that one message acknowledges at most."""
 REST_AFTER_REFUSAL = 1.0

@@ -39,10 +39,10 @@ def task_size(
 ) -> int:
     """Units (directions, or centre episodes) of the next task of a worker; 0: it has its share.
 
-    Of `whole` units, `unleased` have no lease, `unfinished` have no result (the leased ones included), `held`
-    of them are leased to this worker, `share` is its part of the pool's speed. Where a whole share
-    would make less than two tasks of the minimum length it is given as one: messages cost more than
-    a better balance is worth.
+    Of `whole` units, `unleased` have no lease, `unfinished` have no result (the leased ones
+    included), `held` are leased to this worker; `share` is its part of the pool's speed. Where a
+    whole share would make less than two tasks of the minimum length it is given as one: messages
+    cost more than a better balance is worth.
     """
     if unleased <= 0:
         return 0
