@@ -206,7 +206,7 @@ async def test_a_step_that_does_not_return_is_found_and_closing_does_not_wait_fo
     evaluators = await started(toy(trouble="hang", every=EVERY), 1)
     before = processes(evaluators)
     evaluators.patience = 1.5
-    with pytest.raises(WorkerFailure, match=r"said nothing for 1.5 s.*ToyWalk-v0 does not return"):
+    with pytest.raises(WorkerFailure, match=r"said nothing for 1.5 s: a step.*ToyWalk-v0 does not"):
         await asyncio.wait_for(evaluators.evaluate(cursed()), DEADLINE)
     evaluators.patience = DEADLINE
     await until(lambda: any(child.ready for child in evaluators._children))

@@ -33,6 +33,7 @@ from worker.evaluation.jobs import (
 HELD = 2  # parts a child has at once: the one in hand and the next
 PARTS_PER_CHILD = 2  # of a job, so that who is done early takes some of another's share
 SMALLEST_PART = 16  # episodes: fewer would leave lanes empty
+STARTS_LONGER = 10  # times the patience: kernels may have to be compiled on a slow machine
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds before a child that did not start is tried again
 SINGLE_THREADED = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
@@ -365,16 +366,20 @@ class Evaluators:
                         self._book(child, reply)
                     self._hand_out()
         except TimeoutError:
+            doing = "a step or reset of" if child.ready else "loading or trying out"
             raise Lost(
-                f"an evaluation process said nothing for {self.patience:g} s: a step or reset of "
-                f"{self._spec.environment.id} does not return"
+                f"an evaluation process said nothing for {self._patience_with(child):g} s: {doing} "
+                f"{self._spec.environment.id} does not come to an end"
             ) from None
 
     def _renew(self, child: Child) -> None:
         """Wait anew for a child's next word, or for ever where it owes none."""
         owes = child.parts or not child.ready
         now = asyncio.get_running_loop().time()
-        child.patience.reschedule(now + self.patience if owes else None)
+        child.patience.reschedule(now + self._patience_with(child) if owes else None)
+
+    def _patience_with(self, child: Child) -> float:
+        return self.patience if child.ready else STARTS_LONGER * self.patience
 
     def _book(self, child: Child, reply: pipe.Evaluated | pipe.Failed) -> None:
         """Settle the part that a child had in hand. Raises `Lost`."""
