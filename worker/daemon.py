@@ -17,7 +17,7 @@ from protocol.errors import ShoalError
 from protocol.identity import Identity, new_session
 from protocol.link import FatalLinkError, Link, Will, client_id
 from protocol.spec import RunSpec
-from worker import replica, session
+from worker import commands, replica, session
 from worker.console import Console
 from worker.discovery import find_run
 from worker.evaluation.jobs import EnvironmentUnavailable, WorkerFailure
@@ -89,7 +89,7 @@ class Daemon:
         self._thetas: dict[int, asyncio.Task[None]] = {}
         self._evaluations: dict[int, asyncio.Task[None]] = {}
         self._jobs: set[asyncio.Task[None]] = set()
-        self._over: asyncio.Future[session.Leave] | None = None
+        self._over: asyncio.Future[commands.Leave] | None = None
         self._stops = 0
 
     async def run(self) -> int:
@@ -107,7 +107,7 @@ class Daemon:
                 working.result()
                 raise AssertionError("the link ended before the session")
             leave = self._over.result()
-            self._console.say(leave.text, warning=leave.code != session.LEFT)
+            self._console.say(leave.text, warning=leave.code != commands.LEFT)
             return leave.code
         except FatalLinkError as error:
             raise UnreachableError(str(error)) from None
@@ -121,14 +121,14 @@ class Daemon:
         if self._stops > 1:
             self.terminate()
         elif self.session is None:
-            self._obey(session.Leave(session.LEFT, "left"))
+            self._obey(commands.Leave(commands.LEFT, "left"))
         else:
             self._do(self.session.finish(now()))
 
     def terminate(self) -> None:
         """SIGTERM: hand everything back and leave at once."""
         if self.session is None:
-            self._obey(session.Leave(session.LEFT, "left"))
+            self._obey(commands.Leave(commands.LEFT, "left"))
         else:
             self._do(self.session.hand_back(now()))
 
@@ -178,7 +178,7 @@ class Daemon:
         while True:
             moment = now()
             self._do(self._the_session.tick(moment))
-            self._console.show(self._the_session.view(moment), moment)
+            self._console.show(self._the_session.view(), moment)
             unseen = self._the_session.handshake.epoch is None
             if self.settings.once and unseen and moment - began > EPOCH_WITHIN:
                 run = self._the_session.handshake.run
@@ -229,27 +229,27 @@ class Daemon:
 
     # What the session decided.
 
-    def _do(self, commands: list[session.Command]) -> None:
-        for command in commands:
+    def _do(self, wanted: list[commands.Command]) -> None:
+        for command in wanted:
             self._obey(command)
 
-    def _obey(self, command: session.Command) -> None:
+    def _obey(self, command: commands.Command) -> None:
         match command:
-            case session.Send():
+            case commands.Send():
                 if self._link is not None:
                     self._link.publish(command.topic, command.payload, command.qos)
-            case session.Say():
+            case commands.Say():
                 self._console.say(command.text, command.warning)
-            case session.Evaluate():
+            case commands.Evaluate():
                 task = asyncio.ensure_future(self._evaluate(command))
                 self._evaluations[command.task] = task
-            case session.Abandon():
+            case commands.Abandon():
                 evaluation = self._evaluations.pop(command.task, None)
                 if evaluation is not None:
                     evaluation.cancel()
-            case session.StartEvaluation():
+            case commands.StartEvaluation():
                 self._start(self._start_evaluators(command.spec))
-            case session.Leave():
+            case commands.Leave():
                 if self._over is not None and not self._over.done():
                     self._over.set_result(command)
             case replica.Forget():
@@ -284,7 +284,7 @@ class Daemon:
                 self._the_session.can_evaluate(evaluators.speed, evaluators.numeric_class, now())
             )
 
-    async def _evaluate(self, command: session.Evaluate) -> None:
+    async def _evaluate(self, command: commands.Evaluate) -> None:
         try:
             await self._give_theta(command.point)
             assert self._evaluators is not None

@@ -32,6 +32,11 @@ class Leases:
         self._seen: dict[bytes, None] = {}
 
     @property
+    def held(self) -> list[Lease]:
+        """All of them."""
+        return list(self._held.values())
+
+    @property
     def running(self) -> list[Lease]:
         """Those that are being evaluated."""
         return [lease for lease in self._held.values() if lease.running]

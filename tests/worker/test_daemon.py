@@ -316,7 +316,7 @@ async def test_broker_and_coordinator_may_go_and_come_back(tmp_path: Path) -> No
         async with asyncio.timeout(DEADLINE):
             assert await running == 0
     broker.kill()
-    view = daemon.session.view(now()) if daemon.session else View()
+    view = daemon.session.view() if daemon.session else View()
     assert (view.duplicate, view.accepted, view.done) == (1, 1, 2)
 
 

@@ -21,10 +21,11 @@ from protocol.spec import RunSpec
 from tests.worker.reference import run_spec
 from tests.worker.scripted import Host
 from worker import replica, session
+from worker.commands import Abandon, Command, Evaluate, Leave, Say, Send, StartEvaluation
 from worker.evaluation.jobs import Evaluation
 from worker.following import Follower
 from worker.handshake import CLIENT_VERSION, Handshake
-from worker.session import Abandon, Command, Evaluate, Leave, Say, Send, Session, StartEvaluation
+from worker.session import Session
 
 SPEC = run_spec(
     "CartPole-v1",
@@ -453,7 +454,7 @@ def test_a_task_is_evaluated_and_its_result_is_kept_until_it_is_answered():
     desk.is_told(messages.Acknowledge((task.task,), "late", "1 version old"))
     desk.pass_time(30.0)
     assert desk.told(messages.Result) == []
-    view = desk.session.view(desk.now)
+    view = desk.session.view()
     assert (view.done, view.late, view.episodes, view.steps) == (1, 1, 4, 28)
 
 
@@ -463,8 +464,8 @@ def test_an_answer_may_ride_on_the_next_task():
     desk.is_told(desk.host.task())
     desk.finishes()
     desk.is_told(desk.host.task(first=2, acknowledged=(1,)))
-    assert desk.session.view(desk.now).accepted == 1
-    assert desk.session.view(desk.now).unanswered == 0
+    assert desk.session.view().accepted == 1
+    assert desk.session.view().unanswered == 0
 
 
 def test_a_centre_task_and_one_of_an_earlier_version_are_evaluated_as_asked():
@@ -668,7 +669,7 @@ def test_a_newcomer_to_an_old_run_takes_tasks_only_once_it_is_in_step():
     assert desk.host.hello.credit == 0
     assert desk.told(messages.CatchUp) == [messages.CatchUp(0, True)]
     assert desk.told(messages.Credit) == []
-    assert "catching up from version 0 to 4" in desk.session.view(desk.now).idle_because
+    assert "catching up from version 0 to 4" in desk.session.view().idle_because
     for version in range(4):
         desk.hears(desk.inbox, desk.host.update(version))
     assert desk.told(messages.Credit) == [messages.Credit(2, 4)]
@@ -684,12 +685,12 @@ def test_updates_and_manifests_count_only_with_the_signature_of_the_run():
             identity = other.identity if context == desk.host.run else desk.host.identity
             desk.hears(desk.inbox, signed(identity, label, (context,), message))
     assert desk.session.ignored == 4
-    assert desk.session.view(desk.now).version == 0
+    assert desk.session.view().version == 0
     assert desk.told(messages.ChunkRequest) == []
     desk.hears(desk.inbox, desk.host.signed("manifest", manifest))
     assert len(desk.told(messages.ChunkRequest)) == 1
     desk.hears_update(0)
-    assert desk.session.view(desk.now).version == 1
+    assert desk.session.view().version == 1
 
 
 def test_a_task_may_come_while_version_0_is_still_being_made():
@@ -743,7 +744,7 @@ def test_after_a_reconnect_it_says_hello_and_sends_what_was_not_answered():
     desk.obey(desk.session.disconnected(desk.now))
     desk.pass_time(60.0, beats=False)
     assert desk.sent == []
-    assert "no connection" not in desk.session.view(desk.now).idle_because  # it is busy
+    assert "no connection" not in desk.session.view().idle_because  # it is busy
     desk.connected()
     desk.is_welcomed()
     assert desk.host.key != old_key
@@ -776,7 +777,7 @@ def test_tasks_that_had_not_begun_are_forgotten_with_the_session_that_leased_the
     desk.is_told(messages.Notice("hello-again", ""))
     desk.pass_time(0.1)
     desk.is_welcomed()
-    assert desk.session.view(desk.now).waiting == 0
+    assert desk.session.view().waiting == 0
 
 
 def test_a_coordinator_that_is_gone_is_waited_for_and_greeted_when_it_is_back():
@@ -790,7 +791,7 @@ def test_a_coordinator_that_is_gone_is_waited_for_and_greeted_when_it_is_back():
     assert desk.hellos() == []
     assert desk.told(messages.Result) == []
     assert desk.warnings.count("gone") == 1
-    assert desk.session.view(desk.now).idle_because == "the coordinator is gone"
+    assert desk.session.view().idle_because == "the coordinator is gone"
     desk.hears_beat()
     assert "is back" in desk.warnings
     desk.pass_time(0.1)

@@ -1,0 +1,102 @@
+"""Whether broker, coordinator and session are there, and when to say hello. Pure."""
+
+from __future__ import annotations
+
+from random import Random
+
+BEAT_LATE = 10.0
+"""Seconds without a beat (there should be one every 2 s) after which the coordinator is silent."""
+HELLO_AFTER = 3.0
+"""Seconds without a welcome after which we say hello again; doubled each time."""
+LONGEST_HELLO = 30.0
+HELLO_APART = 1.0
+"""Seconds between two hellos at least, whatever the reason."""
+HELLO_APART_UNPROVED = 10.0
+"""The same where only a beat, which anybody may forge, is the reason."""
+
+
+class Presence:
+    """Who is there.
+
+    Attributes:
+        connected: whether the broker is.
+        welcomed: whether the coordinator answered our latest hello, and stayed.
+        absent: how the coordinator is missed; empty while it is there as far as we know.
+        phase: of the run, by the last beat.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self.connected = False
+        self.welcomed = False
+        self.absent = ""
+        self.phase = ""
+        self._random = random
+        self._heard = 0.0
+        self._hello_at: float | None = None
+        self._patience = HELLO_AFTER
+        self._last_hello: float | None = None
+
+    @property
+    def greeted(self) -> bool:
+        """Whether we ever said hello, so that somebody may know us."""
+        return self._last_hello is not None
+
+    def connect(self, now: float) -> None:
+        """The broker is there; the coordinator has time to show."""
+        self.connected = True
+        self._heard = now
+        self.greet(now)
+
+    def disconnect(self) -> None:
+        """The broker is gone, and the session with it."""
+        self.connected = self.welcomed = False
+
+    def show(self, now: float) -> bool:
+        """The coordinator is there; whether it was missed."""
+        missed, self.absent, self._heard = bool(self.absent), "", now
+        return missed
+
+    def miss(self, what: str) -> bool:
+        """The coordinator is not there; whether that is news."""
+        if self.absent or not self.connected:
+            return False
+        self.absent = what
+        self.welcomed = False
+        return True
+
+    def silence(self, now: float) -> float:
+        """Seconds without a beat, where that is too long; else 0."""
+        silent = now - self._heard
+        return silent if self.connected and silent > BEAT_LATE else 0.0
+
+    def greet(self, now: float) -> None:
+        """Say hello as soon as that is possible: a session begins, or begins anew."""
+        self._patience = HELLO_AFTER
+        self._say_by(now, HELLO_APART)
+
+    def greet_unproved(self, now: float) -> None:
+        """The same for a reason that somebody may have forged."""
+        self._say_by(now, HELLO_APART_UNPROVED)
+
+    def should_greet(self, now: float) -> bool:
+        """Whether it is time to say hello."""
+        if not self.connected or self.absent:
+            return False
+        return self._hello_at is not None and now >= self._hello_at
+
+    def said_hello(self, now: float) -> None:
+        """It is said, and is said again unless a welcome comes."""
+        self._last_hello = now
+        self._hello_at = now + self._patience * (0.75 + 0.5 * self._random.random())
+        self._patience = min(2.0 * self._patience, LONGEST_HELLO)
+
+    def welcome(self, now: float) -> bool:
+        """The coordinator knows us; whether that is news."""
+        news, self.welcomed = not self.welcomed, True
+        self._hello_at = None
+        self.show(now)
+        return news
+
+    def _say_by(self, now: float, apart: float) -> None:
+        earliest = now if self._last_hello is None else max(now, self._last_hello + apart)
+        self._hello_at = earliest if self._hello_at is None else min(self._hello_at, earliest)
