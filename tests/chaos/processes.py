@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +26,8 @@ class Running:
     """A process whose lines are collected as they come."""
 
     process: subprocess.Popen[str]
+    mark: bytes
+    """stands in the environment of the process and of all that it starts"""
     lines: list[str] = field(default_factory=list)
     _news: threading.Condition = field(default_factory=threading.Condition)
     _reader: threading.Thread | None = None
@@ -56,6 +59,13 @@ class Running:
             self._reader.join(DEADLINE)
         return code
 
+    def await_quiet(self, processes: Callable[[], list[str]]) -> None:
+        """Wait until no process is listed any more; fails with those that stay."""
+        until = time.monotonic() + DEADLINE
+        while left := processes():
+            assert time.monotonic() < until, f"still there: {left}"
+            time.sleep(0.05)  # between looks; nothing depends on its length
+
     def last_json(self) -> dict[str, Any]:
         """The last line, as JSON."""
         value: dict[str, Any] = json.loads(self.lines[-1])
@@ -75,16 +85,18 @@ class Running:
 @contextmanager
 def running(*command: str) -> Iterator[Running]:
     """The process, killed with all that it started if it is still there at the end."""
+    mark = uuid.uuid4().hex
     process = subprocess.Popen(
         [sys.executable, "-m", *command],
         cwd=ROOT,
+        env={**os.environ, "SHOAL_TEST_MARK": mark},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
     )
-    run = Running(process)
+    run = Running(process, mark.encode())
     run.start_reading()
     try:
         yield run
