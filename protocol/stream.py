@@ -87,7 +87,12 @@ class Stream(asyncio.Protocol):
         self.send(_DISCONNECT)
         self._flush()
         self._leaving = True
-        transport.close()
+        if transport.can_write_eof():
+            # Closing with unread input would reset the connection, and the broker could lose what
+            # we sent last. So only our side ends; the broker ends its own when it has read all.
+            transport.write_eof()
+        else:
+            transport.close()
 
     def abort(self, reason: str) -> None:
         """Cut the connection."""

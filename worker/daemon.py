@@ -150,6 +150,7 @@ class Daemon:
         )
         self.session = Session(handshake, chosen, self._random)
         self._console.say(f"worker {self._identity.worker} joins {address}")
+        self._prepare_evaluators()
         self._link = Link(
             address,
             client_id=client_id(handshake.worker, handshake.session),
@@ -271,10 +272,16 @@ class Daemon:
 
     # Evaluation.
 
-    async def _start_evaluators(self, spec: RunSpec) -> None:
+    def _prepare_evaluators(self) -> None:
+        """Let the children load what any run needs while the epoch is on its way."""
         from worker.evaluation.children import Evaluators
 
-        evaluators = self._evaluators = Evaluators()
+        self._evaluators = Evaluators()
+        self._evaluators.prepare(self.settings.children)
+
+    async def _start_evaluators(self, spec: RunSpec) -> None:
+        evaluators = self._evaluators
+        assert evaluators is not None
         try:
             await evaluators.start(spec, self.settings.children, self.settings.allowed)
         except EnvironmentUnavailable as error:

@@ -141,6 +141,16 @@ class Child:
             self._last_words = (self._last_words + data)[-LAST_WORDS:]
 
 
+async def _to_its_end(child: Child) -> None:
+    """`child.end`, which a cancellation waits for: what is cut off half-way stays open."""
+    ending = asyncio.ensure_future(child.end())
+    try:
+        await asyncio.shield(ending)
+    except asyncio.CancelledError:
+        await ending
+        raise
+
+
 class Evaluators:
     """Evaluates jobs in child processes; used from one event loop.
 
@@ -339,7 +349,7 @@ class Evaluators:
         finally:
             if child is not None:
                 self._children.remove(child)
-                await child.end()
+                await _to_its_end(child)
                 self._take_back(child)
         return child is not None and child.ready
 
