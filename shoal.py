@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 
 import typer
-import worker.cli
-import worker.play_command
 
 import coordinator.cli
+import worker.cli
+import worker.play_command
 from protocol.errors import ShoalError
 
 app = typer.Typer(

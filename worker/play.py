@@ -103,7 +103,9 @@ def play(
     maker = environments.maker(policy.spec.environment, allowed)
     writer = _open_video(video, maker) if video is not None else None
     mode = "human" if render else "rgb_array" if writer is not None else None
-    lanes = Lanes(policy.spec, _Watched(maker, mode, writer), 1)
+    # A new instance per episode, as training takes where a reused one would play differently;
+    # not behind a window, which would close and open.
+    lanes = Lanes(policy.spec, _Watched(maker, mode, writer), 1, fresh=not render)
     returns = []
     try:
         for episode in range(episodes):
@@ -169,7 +171,7 @@ def _open_video(file: Path, maker: environments.Maker) -> Writer:
     rate = _frames_per_second(maker)
     try:
         # Most environments' frames divide by 8; the usual 16 would stretch them.
-        options = {"macro_block_size": 8} if file.suffix == ".mp4" else {}
+        options: dict[str, Any] = {"macro_block_size": 8} if file.suffix == ".mp4" else {}
         writer: Writer = imageio.get_writer(file, fps=rate, **options)
     except (ValueError, OSError) as error:
         raise ShoalError(
