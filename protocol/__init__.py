@@ -1,1 +1,1 @@
-"""What all peers must agree on, bit for bit: words on the wire, noise, updates, state, run spec, keys."""
+"""What peers must agree on, bit for bit: words on the wire, noise, updates, state, spec, keys."""

@@ -169,10 +169,14 @@ def _open_video(file: Path, maker: environments.Maker) -> Writer:
             "a video needs imageio: install it with pip install 'shoal[render]'"
         ) from None
     rate = _frames_per_second(maker)
-    try:
+    options: dict[str, Any] = {"fps": rate}
+    if file.suffix == ".gif":
+        options = {"duration": 1000.0 / rate, "loop": 0}
+    elif file.suffix == ".mp4":
         # Most environments' frames divide by 8; the usual 16 would stretch them.
-        options: dict[str, Any] = {"macro_block_size": 8} if file.suffix == ".mp4" else {}
-        writer: Writer = imageio.get_writer(file, fps=rate, **options)
+        options["macro_block_size"] = 8
+    try:
+        writer: Writer = imageio.get_writer(file, **options)
     except (ValueError, OSError) as error:
         raise ShoalError(
             f"{file} can't be written as a video ({error}): end its name in .mp4 or .gif"
