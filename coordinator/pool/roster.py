@@ -131,11 +131,9 @@ class Roster:
         heapq.heappush(self._resting, (until, self._rests, session))
 
     def wake(self, now: float) -> None:
-        """Whose rest is over waits for work again."""
+        """Whose rest is over waits for work again; who left has no credit."""
         while self._resting and self._resting[0][0] <= now:
-            session = heapq.heappop(self._resting)[2]
-            if self.sessions.get(session.id) is session:
-                self.note_room(session, now)
+            self.note_room(heapq.heappop(self._resting)[2], now)
 
     def note_room(self, session: Session, now: float) -> None:
         """Queue the session for work, last, if it has room for it."""

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
 from coordinator.pool import Pool
 from coordinator.pool.events import (
-    Arrived,
     CentreJudged,
     CloseBatch,
     Command,
@@ -239,6 +236,14 @@ def test_a_late_result_of_a_lease_that_ran_out_still_counts_if_it_is_first() -> 
     assert driver.pool.progress[0] == task.count
 
 
+def test_the_first_lease_of_a_session_leaves_time_to_start() -> None:
+    driver = Driver(spec(256))
+    driver.measured(A)
+    driver.join(B, speed=1e9)
+    (lease,) = driver.pool.sessions[B].leases.values()
+    assert lease.deadline - lease.issued == 60.0
+
+
 def test_credit_is_regained_one_by_one() -> None:
     driver = Driver(spec(2048))
     driver.measured(A, credit=8)
@@ -404,6 +409,32 @@ def test_a_straggler_that_misses_the_window_is_answered_as_late() -> None:
         if driver.pool.updating:
             driver.send(Updated(driver.pool.version + 1))
     assert answers(driver.finish(late)) == [((late.task,), "late")]
+
+
+def test_a_batch_never_closes_while_a_part_of_it_was_not_even_leased() -> None:
+    driver = Driver(spec(32, pool={"quorum": 0.5, "max_staleness": 1, "stale_share": 0.0}))
+    driver.measured(A)
+    while driver.pool.progress[0] < 10:
+        driver.finish(next(t for t in tasks(driver.said) if t.task in driver.pool.leases))
+        if driver.pool.updating:
+            break
+    driver.send(Left(A, "left"))
+    driver.tick(60.0)
+    assert not of(driver.said, CloseBatch)
+    driver.join(B)
+    finish_all(driver, updates=1)
+
+
+def test_a_straggler_that_fails_late_is_dropped_from_no_update() -> None:
+    driver, late, _ = straggling()
+    driver.send(Updated(1))
+    for worker in (A, A, A):
+        stray = SendTask(worker, 900, "members", 0, late.first, late.count)
+        said = driver.finish(stray, failed={late.first: "it raised"})
+        assert not [h for h in of(said, Happened) if "dropped" in h.what]
+        late = SendTask(A, late.task, "members", 0, late.first, 1)
+    finish_all(driver, updates=1)
+    assert of(driver.said, CloseBatch)[1].dropped == ()
 
 
 def test_without_a_quorum_nothing_is_left_behind() -> None:
@@ -599,13 +630,14 @@ def test_the_rest_of_the_centres_episodes_runs_only_where_it_may_reach_the_targe
     assert ended.version == verdicts[-1].version
 
 
-def finish_all(driver: Driver, version: int | None = None) -> None:
-    """Everybody finishes what they hold, updates follow at once, until the run ends."""
+def finish_all(driver: Driver, updates: int = 1 << 30) -> None:
+    """Everybody finishes what they hold, updates follow at once: until the run ends, or so many."""
     for _ in range(5000):
-        if driver.pool.ended:
+        if driver.pool.ended or not updates:
             return
         if driver.pool.updating:
             driver.send(Updated(driver.pool.version + 1))
+            updates -= 1
         held = [t for t in tasks(driver.said) if t.task in driver.pool.leases]
         if held:
             driver.finish(held[0], after=0.05)
@@ -814,12 +846,16 @@ def test_a_session_of_the_same_worker_may_finish_anothers_task() -> None:
     assert driver.pool.sessions[A].leases.keys() - {task.task}
 
 
-def test_a_result_never_ends_the_lease_of_another_worker() -> None:
+@pytest.mark.parametrize(
+    ("worker", "moved"), [("b", 0), ("b", 20), ("a", 20)], ids=["worker", "both", "range"]
+)
+def test_a_result_ends_no_lease_but_its_own(worker: str, moved: int) -> None:
+    """An authentic result of an earlier epoch may have the number of a task of today."""
     driver = Driver(spec(64))
     (task,) = driver.join(A)
-    driver.join(B)
-    # B's own, authentic result of an earlier epoch that happens to have the same number.
-    stray = Arrived(B, task.task, "members", 0, 20, *Environment().play("members", 0, 20, 4))
-    driver.send(stray, 0.5)
-    assert task.task in driver.pool.leases
-    assert set(itertools.chain(*(units(t) for t in tasks(driver.said)))) >= units(task)
+    count = task.count if not moved else 4
+    stray = SendTask(SessionId(worker, "t"), task.task, "members", 0, task.first + moved, count)
+    driver.send(Joined(stray.session, 0, 0.0))
+    driver.finish(stray, after=0.5)
+    assert driver.pool.leases[task.task].session == A
+    assert driver.pool.progress[0] == count

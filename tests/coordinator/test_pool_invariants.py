@@ -34,6 +34,7 @@ from coordinator.pool.events import (
     Tick,
     Updated,
 )
+from coordinator.pool.machine import ACKNOWLEDGE_AFTER
 from coordinator.pool.ranges import Range
 from coordinator.pool.work import Work
 from tests.coordinator.simulation import Environment, counted, result, spec
@@ -271,6 +272,7 @@ class PoolMachine(RuleBasedStateMachine):
         due = {direction for direction in self.accepted if direction // SIZE <= k}
         assert due == set(directions), "accepted and not counted, or counted and not accepted"
         self.accepted -= due
+        assert self.pool.episodes == 2 * sum(self.counted.values())
 
     @invariant()
     def leases_do_not_overlap(self) -> None:
@@ -309,7 +311,7 @@ class PoolMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """In the end every result was answered."""
         if hasattr(self, "pool"):
-            self.now += 1.0
+            self.now += ACKNOWLEDGE_AFTER
             self.send(Tick())
             waiting = [task for task, count in self.unanswered.items() if count]
             assert not waiting, f"results without an answer: {waiting}"

@@ -36,8 +36,14 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     match kind:
         case inspect.BoolType():
             return st.booleans()
+        case inspect.NoneType():
+            return st.none()
+        case inspect.UnionType():
+            return st.one_of(list(map(values, kind.types)))
         case inspect.IntType():
-            return st.integers(*_integer_bounds(kind))
+            step = kind.multiple_of or 1
+            low, high = _integer_bounds(kind)
+            return st.integers(-(-low // step), high // step).map(lambda n: n * step)
         case inspect.FloatType():
             return st.floats(
                 kind.ge if kind.ge is not None else kind.gt,

@@ -1,0 +1,371 @@
+from __future__ import annotations
+
+import math
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol import spec as run_spec
+from protocol.errors import ShoalError
+from protocol.packing import pack
+from protocol.spec import Box, Discrete, RunSpec, SpecError
+from tests.protocol import generated
+
+BASE: dict[str, Any] = {
+    "name": "cartpole",
+    "environment": {
+        "id": "CartPole-v1",
+        "observation": {"kind": "box", "shape": [4]},
+        "action": {"kind": "discrete", "n": 2},
+    },
+}
+CONTINUOUS = {"kind": "box", "shape": [2], "low": [-1.0, -2.0], "high": [1.0, 2.0]}
+
+
+def parse(**sections: Any) -> RunSpec:
+    return run_spec.parse(run_spec.merge(BASE, sections))
+
+
+# Any spec at all.
+
+NAMES = st.from_regex(r"\A[a-z0-9][a-z0-9-]{0,39}\Z")
+IDS = st.from_regex(r"\A[A-Za-z0-9_./:-]{1,128}\Z")
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=40)
+ARGUMENTS = st.dictionaries(
+    st.from_regex(r"\A[A-Za-z_][A-Za-z0-9_]{0,20}\Z").filter(str.isidentifier),
+    st.booleans()
+    | st.integers(-(2**63), 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS,
+    max_size=4,
+)
+BOUNDED = st.lists(
+    st.tuples(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6)), min_size=1, max_size=4
+).map(
+    lambda pairs: Box(
+        shape=(len(pairs),),
+        low=tuple(low for low, _ in pairs),
+        high=tuple(low + width for low, width in pairs),
+    )
+)
+SHAPES = st.lists(st.integers(1, 12), max_size=3).map(tuple)
+OBSERVATIONS = st.builds(Box, shape=SHAPES) | generated.struct(Discrete).filter(lambda d: d.n < 99)
+ACTIONS = BOUNDED | st.builds(Discrete, n=st.integers(1, 20), start=st.integers(-5, 5))
+SECTIONS = ("strategy", "optimizer", "normalizer", "pool", "centre", "stop")
+
+
+@cache
+def section(name: str) -> st.SearchStrategy[Any]:
+    kind = next(f for f in generated.fields_of(RunSpec) if f.encode_name == name).type.cls
+    return generated.struct(kind)
+
+
+POLICIES = st.builds(
+    run_spec.PolicySpec,
+    kind=st.sampled_from(["linear", "mlp"]),
+    hidden=st.lists(st.integers(1, 40), min_size=1, max_size=3).map(tuple),
+    activation=st.sampled_from(["tanh", "relu"]),
+    squash=st.sampled_from(["clip", "tanh"]),
+    initialisation=st.sampled_from(["zero", "scaled"]),
+    initial_scale=st.floats(1e-3, 100.0),
+)
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> RunSpec:
+    """Any valid run spec."""
+    parts = {name: draw(section(name)) for name in SECTIONS}
+    centre, stop = parts["centre"], parts["stop"]
+    if centre.screening > centre.episodes:
+        parts["centre"] = centre = msgspec.structs.replace(centre, screening=centre.episodes)
+    if centre.evaluate_every == 0:
+        parts["stop"] = msgspec.structs.replace(stop, target=None)
+    return RunSpec(
+        name=draw(NAMES),
+        seed=draw(st.integers(0, 2**63 - 1)),
+        environment=run_spec.EnvironmentSpec(
+            id=draw(IDS),
+            kwargs=draw(ARGUMENTS),
+            observation=draw(OBSERVATIONS),
+            action=draw(ACTIONS),
+            max_steps=draw(st.integers(0, 10_000_000)),
+            episodes=draw(st.integers(1, 1024)),
+            seeding=draw(st.sampled_from(["pair", "version", "fixed"])),
+        ),
+        policy=draw(POLICIES),
+        **parts,
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(specs())
+def test_a_spec_comes_back_from_bytes_and_from_toml(spec: RunSpec) -> None:
+    data = run_spec.to_bytes(spec)
+    assert run_spec.from_bytes(data) == spec
+    again = run_spec.parse(tomllib.loads(run_spec.to_toml(spec)))
+    assert again == spec
+    assert run_spec.to_bytes(again) == data
+    assert again.digest == spec.digest
+
+
+def test_a_spec_without_anything_given_is_valid_and_its_bytes_are_these() -> None:
+    """The digest names a run's spec for ever: a change of it is a change of the protocol."""
+    spec = parse()
+    assert spec.digest.hex() == "c67dfd46094fb3e3179665f2197b4f03"
+    assert (spec.size, spec.directions, spec.layers) == (226, 32, ((4, 32), (32, 2)))
+
+
+def test_equal_specs_have_equal_bytes_however_they_were_written() -> None:
+    one = parse(environment={"kwargs": {"b": 1, "a": 0.0}}, optimizer={"momentum": 0, "beta1": 0.9})
+    two = parse(
+        optimizer={"beta1": 0.9, "momentum": -0.0}, environment={"kwargs": {"a": -0.0, "b": 1}}
+    )
+    assert one == two
+    assert run_spec.to_bytes(one) == run_spec.to_bytes(two)
+    assert run_spec.to_toml(one) == run_spec.to_toml(two)
+
+
+# What a host writes wrongly.
+
+MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
+    ({"seed": -1}, ["seed is -1", "at least 0"]),
+    ({"seed": 2**63}, ["seed is 9223372036854775808", "at most 9,223,372,036,854,775,807"]),
+    ({"name": "Cart Pole"}, ["name is 'Cart Pole'", "lower-case letters"]),
+    ({"name": "cartpole\n"}, ["name is", "lower-case letters"]),
+    ({"name": "x" * 41}, ["at most 40"]),
+    ({"strategy": {"sigma": 0.0}}, ["strategy.sigma is 0.0", "more than 0"]),
+    ({"strategy": {"sigma": math.nan}}, ["strategy.sigma is nan"]),
+    ({"strategy": {"sigma": math.inf}}, ["strategy.sigma is inf", "at most 1,000,000"]),
+    ({"strategy": {"population": 7}}, ["strategy.population is 7", "multiple of 2"]),
+    ({"strategy": {"sigm": 0.1}}, ["unknown field `strategy.sigm`", "did you mean `sigma`?"]),
+    ({"strategy": {"kind": "cma-es"}}, ["strategy.kind is 'cma-es'", "'openai-es'"]),
+    ({"optimiser": {}}, ["unknown field `optimiser`", "did you mean `optimizer`?"]),
+    ({"optimizer": {"kind": "adm"}}, ["'normalised', 'sgd', 'adam'"]),
+    ({"optimizer": {"momentum": 1.0}}, ["optimizer.momentum is 1.0", "less than 1"]),
+    ({"pool": {"quorum": 0}}, ["pool.quorum is 0", "more than 0"]),
+    ({"pool": {"stale_share": 1.5}}, ["pool.stale_share is 1.5", "at most 1"]),
+    ({"policy": {"hidden": [32, 0]}}, ["policy.hidden[1] is 0", "at least 1"]),
+    ({"policy": {"hidden": []}}, ["policy.hidden is empty", 'policy.kind = "linear"']),
+    ({"policy": {"hidden": [1 << 16, 1 << 16]}}, ["4.3e+09 parameters", "smaller layers"]),
+    ({"centre": {"episodes": 5}}, ["centre.screening is 10", "centre.episodes (5)"]),
+    (
+        {"stop": {"target": 1.0}, "centre": {"evaluate_every": 0}},
+        ["stop.target is 1.0", "centre.evaluate_every is 0", "1 or more"],
+    ),
+    ({"stop": {"target": math.nan}}, ["stop.target is nan"]),
+    ({"stop": {"updates": "many"}}, ["stop.updates is 'many'", "whole number"]),
+    ({"environment": {"id": "Cart Pole"}}, ["environment.id is 'Cart Pole'", "letters, digits"]),
+    ({"environment": {"id": "CartPole-v1\n"}}, ["environment.id is"]),
+    ({"environment": {"id": ""}}, ["environment.id is ''"]),
+    ({"environment": {"backend": "atari"}}, ["environment.backend is 'atari'", "'gymnasium'"]),
+    ({"environment": {"action": {"kind": "text"}}}, ["environment.action.kind is 'text'"]),
+    (
+        {"environment": {"observation": {"kind": "box", "shape": [4], "low": [math.nan] * 4}}},
+        ["environment.observation", "NaN"],
+    ),
+    ({"environment": {"kwargs": {"a b": 1}}}, ["the name 'a b'", "a Python name"]),
+    ({"environment": {"kwargs": {"x" * 65: 1}}}, ["a Python name of at most 64"]),
+    ({"environment": {"kwargs": {"a": 2**63}}}, ["environment.kwargs.a is", "64 bits"]),
+    ({"environment": {"kwargs": {"a": math.inf}}}, ["environment.kwargs.a is inf", "finite"]),
+    ({"environment": {"kwargs": {"a": "\udc80"}}}, ["environment.kwargs.a is", "Unicode"]),
+    ({"environment": {"kwargs": {"a": "x" * 257}}}, ["257 bytes long", "at most 256"]),
+    ({"environment": {"kwargs": {"a": [1]}}}, ["environment.kwargs is {'a': [1]}"]),
+    ({"environment": {"kwargs": {f"a{n}": n for n in range(65)}}}, ["at most 64 entries"]),
+    ({"protocol": 2}, ["protocol 2", "speaks 1", "install the version"]),
+    ({"protocol": "x"}, ["protocol 'x'"]),
+]
+
+
+@pytest.mark.parametrize(("sections", "words"), MISTAKES, ids=lambda value: str(value)[:50])
+def test_a_wrong_spec_is_one_line_that_says_what_is_wrong(
+    sections: dict[str, Any], words: list[str]
+) -> None:
+    with pytest.raises(SpecError) as caught:
+        parse(**sections)
+    line = str(caught.value)
+    assert "\n" not in line
+    assert len(line) < 400
+    for word in words:
+        assert word in line
+    line.encode()  # it can be printed
+    assert isinstance(caught.value, ShoalError)
+
+
+@pytest.mark.parametrize("missing", ["name", "environment"])
+def test_what_is_missing_is_named(missing: str) -> None:
+    raw = {key: value for key, value in BASE.items() if key != missing}
+    with pytest.raises(SpecError, match=f"`{missing}` is missing: add it"):
+        run_spec.parse(raw)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"low": [-1.0]}, "2 elements but 1 low and 2 high bounds"),
+        ({"low": []}, "0 low and 2 high"),
+        ({"low": [-math.inf, 0.0]}, "element 0"),
+        ({"high": [1.0, math.nan]}, "NaN"),
+        ({"high": [1.0, -2.0]}, "element 1"),
+        ({"high": [1.0, -3.0]}, "element 1"),
+    ],
+)
+def test_continuous_actions_have_finite_bounds(changes: dict[str, Any], words: str) -> None:
+    raw = run_spec.merge(BASE, {})
+    raw["environment"] = {**BASE["environment"], "action": CONTINUOUS}
+    assert run_spec.parse(raw).layers[-1] == (32, 2)
+    raw["environment"] = {**BASE["environment"], "action": {**CONTINUOUS, **changes}}
+    with pytest.raises(SpecError, match=words):
+        run_spec.parse(raw)
+
+
+# Files, flags.
+
+
+def test_a_run_file_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "run.toml"
+    path.write_text(run_spec.to_toml(parse(seed=7)))
+    assert run_spec.parse(run_spec.load(path)).seed == 7
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "no run file"),
+        (b"name = ", "not valid TOML"),
+        (b"name = 1\nname = 2\n", "not valid TOML"),
+        (b"\xff\xfe", "can't read"),
+    ],
+)
+def test_a_run_file_that_can_not_be_read_is_named(
+    tmp_path: Path, content: bytes | None, words: str
+) -> None:
+    path = tmp_path / "run.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(SpecError, match=words) as caught:
+        run_spec.load(path)
+    assert "run.toml" in str(caught.value)
+
+
+def test_a_directory_is_no_run_file(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="can't read the run file"):
+        run_spec.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("assignments", "expected"),
+    [
+        (["strategy.sigma=0.05"], {"strategy": {"sigma": 0.05}}),
+        (["strategy.sigma = 0.05 "], {"strategy": {"sigma": 0.05}}),
+        (["policy.hidden=[64, 64]"], {"policy": {"hidden": [64, 64]}}),
+        (["policy.kind=linear"], {"policy": {"kind": "linear"}}),
+        (["policy.kind='linear'"], {"policy": {"kind": "linear"}}),
+        (["normalizer.enabled=true"], {"normalizer": {"enabled": True}}),
+        (["environment.id=CartPole-v1"], {"environment": {"id": "CartPole-v1"}}),
+        (["environment.kwargs.continuous=true"], {"environment": {"kwargs": {"continuous": True}}}),
+        (["environment.kwargs.myArg=a=b"], {"environment": {"kwargs": {"myArg": "a=b"}}}),
+        (["seed=1", "seed=2"], {"seed": 2}),
+        (["pool.quorum=1", "pool.max_staleness=2"], {"pool": {"quorum": 1, "max_staleness": 2}}),
+        (["name=a\nb = 2"], {"name": "a\nb = 2"}),
+        (["seed=1\nname = 2"], {"seed": "1\nname = 2"}),
+        (["name="], {"name": ""}),
+        ([], {}),
+    ],
+)
+def test_settings_are_nested_toml_values_or_text(
+    assignments: list[str], expected: dict[str, Any]
+) -> None:
+    assert run_spec.settings(assignments) == expected
+
+
+@pytest.mark.parametrize("wrong", ["", "sigma", "=1", "a..b=1", "a b=1", "strategy.=1", "-x=1"])
+def test_a_setting_of_another_form_is_shown_with_an_example(wrong: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        run_spec.settings([wrong])
+    assert repr(wrong) in str(caught.value)
+    assert "--set strategy.sigma=0.05" in str(caught.value)
+
+
+def test_merging_lays_tables_over_tables_and_changes_neither() -> None:
+    base = {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
+    changes = {"a": {"c": {"f": 4}}, "e": {"g": 5}}
+    merged = run_spec.merge(base, changes)
+    assert merged == {"a": {"b": 1, "c": {"d": 2, "f": 4}}, "e": {"g": 5}}
+    assert base == {"a": {"b": 1, "c": {"d": 2}}, "e": 3}
+
+
+# From the wire.
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"\xc1", pack([1]), pack("text"), pack({}), pack({b"name": "x"}), pack({"name": {}})],
+)
+def test_bytes_that_are_no_spec_are_a_spec_error(data: bytes) -> None:
+    with pytest.raises(SpecError):
+        run_spec.from_bytes(data)
+
+
+def test_a_spec_that_this_version_does_not_know_asks_for_an_upgrade() -> None:
+    raw = run_spec.to_plain(parse())
+    raw["strategy"]["novelty"] = 1
+    with pytest.raises(SpecError, match=r"unknown field `strategy\.novelty`.*upgrade"):
+        run_spec.from_bytes(pack(raw))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_a_mutated_spec_is_a_spec_or_a_spec_error(data: st.DataObject) -> None:
+    valid = bytearray(run_spec.to_bytes(parse(environment={"kwargs": {"a": "b"}})))
+    for _ in range(data.draw(st.integers(1, 3))):
+        valid[data.draw(st.integers(0, len(valid) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        spec = run_spec.from_bytes(bytes(valid))
+    except SpecError as error:
+        assert "\n" not in str(error).replace("\\n", "")
+    else:
+        assert run_spec.from_bytes(run_spec.to_bytes(spec)) == spec
+
+
+# What follows from a spec.
+
+
+@pytest.mark.parametrize(
+    ("sections", "layers", "size"),
+    [
+        ({"policy": {"kind": "linear"}}, ((4, 2),), 10),
+        ({"policy": {"hidden": [3, 5]}}, ((4, 3), (3, 5), (5, 2)), 15 + 20 + 12),
+        (
+            {
+                "environment": {"observation": {"kind": "box", "shape": [2, 3]}},
+                "policy": {"hidden": [1]},
+            },
+            ((6, 1), (1, 2)),
+            7 + 4,
+        ),
+    ],
+)
+def test_layers_and_size(sections: dict[str, Any], layers: tuple[Any, ...], size: int) -> None:
+    spec = parse(**sections)
+    assert (spec.layers, spec.size) == (layers, size)
+
+
+def test_spaces_have_a_size() -> None:
+    assert Box(shape=()).size == 1
+    assert Box(shape=(2, 3)).size == 6
+    assert Discrete(n=5, start=3).size == 5
+
+
+@pytest.mark.parametrize(
+    ("hidden", "staleness", "kept"),
+    [([32], 0, 9), ([32], 2, 11), ([4096, 4096], 0, 4), ([9000, 9000], 3, 5)],
+)
+def test_versions_kept_fit_the_memory(hidden: list[int], staleness: int, kept: int) -> None:
+    spec = parse(policy={"hidden": hidden}, pool={"max_staleness": staleness})
+    assert spec.versions_kept == kept
