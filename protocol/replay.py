@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
 import numpy as np
 
 from protocol import normalizer, optimizers, state
 from protocol.messages import Update
-from protocol.optimizers.base import hyperparameters
 from protocol.packing import WireError, unpack_integers
 from protocol.spec import RunSpec
 from protocol.state import Arithmetic, CohortTerms, State, UpdateTerms
@@ -20,12 +20,10 @@ class MismatchError(Exception):
 
 def arithmetic(spec: RunSpec) -> Arithmetic:
     """What of the spec decides how states follow one another."""
-    chosen = optimizers.get(spec.optimizer.kind)
-    values = {name: getattr(spec.optimizer, name) for name in hyperparameters(chosen)}
     return Arithmetic(
         noise=spec.strategy.noise,
         run_seed=spec.seed,
-        optimizer=chosen(**values),
+        optimizer=optimizers.make(spec.optimizer.kind, msgspec.structs.asdict(spec.optimizer)),
         size=spec.size,
         observation_dims=spec.environment.observation.size if spec.normalizer.enabled else 0,
         window=1 + spec.pool.max_staleness,
