@@ -90,6 +90,7 @@ class Leases:
         self,
         lease: Lease,
         session: Session | None,
+        now: float,
         avoid: frozenset[str] = NOBODY,
         attempts: int = 0,
     ) -> None:
@@ -97,7 +98,7 @@ class Leases:
         del self.out[lease.task]
         if session is not None:
             del session.leases[lease.task]
-        lease.work.leave(lease, avoid, attempts)
+        lease.work.leave(lease, now, avoid, attempts)
 
     def of(self, event: Arrived) -> Lease | None:
         """The lease that this is the result of, if it is still out; two sessions of one worker may

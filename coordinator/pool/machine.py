@@ -129,7 +129,7 @@ class Pool:
             case Joined():
                 self._joined(event, now)
             case Left():
-                self._left(event.session, event.reason)
+                self._left(event.session, event.reason, now)
             case Refused():
                 self._refused(event, now)
             case Updated():
@@ -174,18 +174,18 @@ class Pool:
         else:
             # It may have missed tasks meanwhile; what it still finishes counts all the same.
             for lease in list(session.leases.values()):
-                self._end_lease(lease)
+                self._end_lease(lease, now)
             session.heard = now
             self._roster.set_credit(session, event.credit)
             self._commands.append(Happened("joined again", event.session))
         self._feed(session, now)
 
-    def _left(self, id: SessionId, reason: str) -> None:
+    def _left(self, id: SessionId, reason: str, now: float) -> None:
         session = self._roster.leave(id)
         if session is None:
             return
         for lease in list(session.leases.values()):
-            self._end_lease(lease)
+            self._end_lease(lease, now)
         self._commands.append(Happened(f"left: {reason}", id))
 
     def _heard(self, event: Heard, now: float) -> None:
@@ -209,7 +209,7 @@ class Pool:
             self._commands.append(Happened(f"failed a task: {event.reason}", event.session))
         elif lease.version == self.version:
             self._roster.rest(session, max(session.rests_until, now + REST_AFTER_REFUSAL))
-        self._end_lease(lease, avoid=frozenset({event.session.worker}))
+        self._end_lease(lease, now, avoid=frozenset({event.session.worker}))
         if lease.kind == "centre":
             self._give_up_if_nobody_can(lease.version)
         self._feed(session, now)
@@ -220,7 +220,7 @@ class Pool:
         if now - self._checked_silence >= SILENCE_CHECKED_EVERY:
             self._checked_silence = now
             for session in self._roster.silent(now, SILENT_AFTER):
-                self._left(session.id, f"silent for {now - session.heard:.0f} s")
+                self._left(session.id, f"silent for {now - session.heard:.0f} s", now)
         if now - self._acknowledged_at >= ACKNOWLEDGE_AFTER:
             self._acknowledged_at = now
             self._acknowledge_all()
@@ -253,11 +253,13 @@ class Pool:
             self._commands.append(
                 Happened(f"lease of task {lease.task} ran out after {seconds:.1f} s", session.id)
             )
-            self._end_lease(lease, avoid=frozenset({session.id.worker}), attempts=1)
+            self._end_lease(lease, now, avoid=frozenset({session.id.worker}), attempts=1)
             self._roster.note_room(session, now)
 
-    def _end_lease(self, lease: Lease, avoid: frozenset[str] = NOBODY, attempts: int = 0) -> None:
-        self._leases.end(lease, self.sessions.get(lease.session), avoid, attempts)
+    def _end_lease(
+        self, lease: Lease, now: float, avoid: frozenset[str] = NOBODY, attempts: int = 0
+    ) -> None:
+        self._leases.end(lease, self.sessions.get(lease.session), now, avoid, attempts)
 
     def _feed_waiting(self, queue: OrderedDict[SessionId, Session], now: float) -> None:
         """Offer work to those who wait, the longest first, while there is some."""
@@ -388,7 +390,7 @@ class Pool:
         else:
             self._commands.append(SendAcknowledge(event.session, (event.task,), outcome, reason))
         if lease is not None:
-            self._end_lease(lease)
+            self._end_lease(lease, now)
             if lease.session != event.session and (holder := self.sessions.get(lease.session)):
                 self._roster.note_room(holder, now)
         if session is not None:
@@ -518,7 +520,7 @@ class Pool:
         """Whether the quorum is here and what is missing has had the time that was expected."""
         return (
             batch.settled >= self._quorum
-            and not batch.work.unleased.total
+            and not batch.work.unleased.unawaited
             and not batch.work.expects(now)
         )
 

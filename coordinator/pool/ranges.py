@@ -12,13 +12,15 @@ NOBODY: frozenset[str] = frozenset()
 class Range(NamedTuple):
     """Units `[first, end)`: directions of a batch, or episodes of a centre evaluation.
 
-    `avoid` are the workers that failed it or let it run out, `attempts` how often it ran out.
+    `avoid` are the workers that failed it or let it run out, `attempts` how often it ran out;
+    `awaited`: a lease of it was overdue, so that no batch need wait for it once more.
     """
 
     first: int
     end: int
     avoid: frozenset[str] = NOBODY
     attempts: int = 0
+    awaited: bool = False
 
     @property
     def size(self) -> int:
@@ -27,7 +29,7 @@ class Range(NamedTuple):
 
     def part(self, first: int, end: int) -> Range:
         """`[first, end)` with the same history."""
-        return Range(first, end, self.avoid, self.attempts)
+        return Range(first, end, *self[2:])
 
 
 class Ranges:
@@ -36,6 +38,9 @@ class Ranges:
     def __init__(self, first: int, end: int) -> None:
         self._ranges: list[Range] = []
         self.total = 0
+        """units in it"""
+        self.unawaited = 0
+        """those that no overdue lease ever held"""
         self.add(Range(first, end))
 
     def __iter__(self) -> Iterator[Range]:
@@ -45,7 +50,7 @@ class Ranges:
         """Put a range in; none of it may be there already. Neighbours of one history merge."""
         if new.size <= 0:
             return
-        self.total += new.size
+        self._count(new, 1)
         place = bisect_left(self._ranges, new.first, key=lambda old: old.first)
         begin, end = place, place
         if begin > 0 and _continues(self._ranges[begin - 1], new):
@@ -66,8 +71,9 @@ class Ranges:
                 continue
             end = min(whole.end, whole.first + most)
             self._ranges[place : place + 1] = [whole.part(end, whole.end)] * (end < whole.end)
-            self.total -= end - whole.first
-            return whole.part(whole.first, end)
+            taken = whole.part(whole.first, end)
+            self._count(taken, -1)
+            return taken
         return None
 
     def remove(self, first: int, end: int) -> None:
@@ -78,7 +84,15 @@ class Ranges:
         kept = [old.part(old.first, first) for old in touched[:1] if old.first < first]
         kept += [old.part(end, old.end) for old in touched[-1:] if old.end > end]
         self._ranges[begin:stop] = kept
-        self.total += sum(r.size for r in kept) - sum(r.size for r in touched)
+        for old in touched:
+            self._count(old, -1)
+        for new in kept:
+            self._count(new, 1)
+
+    def _count(self, part: Range, sign: int) -> None:
+        self.total += sign * part.size
+        if not part.awaited:
+            self.unawaited += sign * part.size
 
 
 def _continues(low: Range, high: Range) -> bool:

@@ -108,9 +108,12 @@ class Work:
         """Count a lease, the first or a copy, among those of its claim."""
         lease.claim.leases.append(lease)
         heapq.heappush(self._soonest, (lease.overdue + COPY_AFTER, lease.task, lease))
-        heapq.heappush(self._latest, (-lease.overdue, lease.task, lease))
+        if len(lease.claim.leases) == 1 and not lease.claim.range.awaited:
+            heapq.heappush(self._latest, (-lease.overdue, lease.task, lease))
 
-    def leave(self, lease: Lease, avoid: frozenset[str] = NOBODY, attempts: int = 0) -> None:
+    def leave(
+        self, lease: Lease, now: float, avoid: frozenset[str] = NOBODY, attempts: int = 0
+    ) -> None:
         """End a lease; where it was its claim's last and the claim open, the range is free again.
 
         `avoid` and `attempts` are added to the history of the range.
@@ -120,8 +123,9 @@ class Work:
         claim.leases.remove(lease)
         if not claim.open:
             return
-        first, end, avoided, earlier = claim.range
-        claim.range = Range(first, end, avoided | avoid, earlier + attempts)
+        first, end, avoided, earlier, awaited = claim.range
+        awaited = awaited or lease.overdue <= now
+        claim.range = Range(first, end, avoided | avoid, earlier + attempts, awaited)
         if not claim.leases:
             self._break(claim, end, end)
             return
@@ -197,7 +201,7 @@ class Work:
         return False
 
     def expects(self, now: float) -> bool:
-        """Whether a lease that would still count is not overdue yet."""
+        """Whether a lease that would still count is not overdue yet, the first of its range."""
         while self._latest:
             lease = self._latest[0][2]
             if lease.counts:

@@ -9,7 +9,9 @@ from coordinator.pool.ranges import Range, Ranges
 
 END = 40
 SPANS = st.tuples(st.integers(0, END), st.integers(0, END)).map(sorted)
-HISTORIES = st.sampled_from([(frozenset(), 0), (frozenset("a"), 0), (frozenset("ab"), 1)])
+HISTORIES = st.sampled_from(
+    [(frozenset(), 0, False), (frozenset("a"), 0, True), (frozenset("ab"), 1, True)]
+)
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("add"), SPANS, HISTORIES),
@@ -23,7 +25,7 @@ STEPS = st.lists(
 @given(st.integers(0, END), STEPS)
 def test_ranges_hold_what_a_plain_table_of_units_holds(begin: int, steps: list[tuple]) -> None:
     ranges = Ranges(begin, END)
-    table = dict.fromkeys(range(begin, END), (frozenset[str](), 0))
+    table = dict.fromkeys(range(begin, END), (frozenset[str](), 0, False))
     for step in steps:
         if step[0] == "add":
             (first, end), history = step[1:]
@@ -41,7 +43,7 @@ def test_ranges_hold_what_a_plain_table_of_units_holds(begin: int, steps: list[t
             taken = ranges.take(most, worker, {"a", "b"})
             free = [
                 u
-                for u, (avoid, _) in sorted(table.items())
+                for u, (avoid, *_) in sorted(table.items())
                 if worker not in avoid or avoid == {*"ab"}
             ]
             assert (taken is None) == (not free)
@@ -51,6 +53,7 @@ def test_ranges_hold_what_a_plain_table_of_units_holds(begin: int, steps: list[t
                 for unit in range(taken.first, taken.end):
                     assert table.pop(unit) == taken[2:]
         assert ranges.total == len(table)
+        assert ranges.unawaited == sum(not awaited for _, _, awaited in table.values())
         listed = list(ranges)
         assert {u: r[2:] for r in listed for u in range(r.first, r.end)} == table
         for low, high in pairwise(listed):

@@ -48,11 +48,11 @@ def valid(count: int, *missing: int) -> np.ndarray:
 def test_a_lease_that_ends_without_result_frees_its_range_with_its_history() -> None:
     work = Work(10, 20)
     one = claimed(work, 4, "a", 1)
-    work.leave(one, frozenset("a"), attempts=1)
+    work.leave(one, 1.0, frozenset("a"), attempts=1)
     assert free(work) == [Range(10, 14, frozenset("a"), 1), Range(14, 20)]
     two = claimed(work, 4, "b", 2)
     assert (two.first, two.count) == (10, 4)
-    work.leave(two, frozenset("b"))
+    work.leave(two, 1.0, frozenset("b"))
     assert free(work)[0] == Range(10, 14, frozenset("ab"), 1)
 
 
@@ -60,7 +60,7 @@ def test_an_accepted_range_is_never_free_again() -> None:
     work = Work(0, 8)
     one = claimed(work, 4, "a", 1)
     assert work.accept(0, valid(4)).all()
-    work.leave(one, frozenset("a"))
+    work.leave(one, 1.0, frozenset("a"))
     assert work.missing == 4
     assert free(work) == [Range(4, 8)]
     assert not work.is_open(0, 4).any()
@@ -72,7 +72,7 @@ def test_units_without_a_return_are_free_for_others_first() -> None:
     work = Work(0, 6)
     one = claimed(work, 6, "a", 1)
     taken = work.accept(0, valid(6, 2, 5), frozenset("a"))
-    work.leave(one)
+    work.leave(one, 1.0)
     assert taken.tolist() == [True, True, False, True, True, False]
     assert free(work) == [Range(2, 3, frozenset("a")), Range(5, 6, frozenset("a"))]
     assert work.missing == 2
@@ -86,8 +86,8 @@ def test_a_result_that_crosses_claims_breaks_them_and_frees_the_rest() -> None:
     assert work.accept(2, valid(4)).all()
     assert free(work) == [Range(0, 2), Range(6, 8)]
     assert [x.counts for x in (one, two, three)] == [False, False, True]
-    work.leave(one, frozenset("a"))
-    work.leave(two, frozenset("b"))
+    work.leave(one, 1.0, frozenset("a"))
+    work.leave(two, 1.0, frozenset("b"))
     assert free(work) == [Range(0, 2), Range(6, 8)]
     assert work.missing == 8
 
@@ -97,9 +97,9 @@ def test_a_range_with_a_copy_is_free_only_when_both_leases_ended() -> None:
     one = claimed(work, 4, "a", 1)
     assert work.overdue(6.0, SessionId("b", "s")) is one
     two = lease(work, one.claim, "b", 2, overdue=9.0)
-    work.leave(one, frozenset("a"))
+    work.leave(one, 1.0, frozenset("a"))
     assert free(work) == []
-    work.leave(two, frozenset("b"))
+    work.leave(two, 1.0, frozenset("b"))
     assert free(work) == [Range(0, 4, frozenset("ab"))]
 
 
@@ -112,7 +112,7 @@ def test_a_lease_is_copied_once_until_the_copy_is_overdue_or_lost() -> None:
     assert work.overdue(6.0, b) is one
     two = lease(work, one.claim, "b", 2, overdue=9.0)
     assert work.overdue(8.0, c) is None
-    work.leave(two)
+    work.leave(two, 1.0)
     assert work.overdue(8.0, c) is one
     lease(work, one.claim, "c", 3, overdue=9.0)
     assert work.overdue(10.0, b) is not None
@@ -141,6 +141,29 @@ def test_work_expects_results_until_the_last_open_lease_is_overdue() -> None:
     assert not work.expects(6.0)
 
 
+def test_a_range_is_awaited_once() -> None:
+    """Neither a copy nor the next lease of an overdue range makes the batch wait longer."""
+    work = Work(0, 4)
+    one = claimed(work, 4, "a", 1, overdue=5.0)
+    assert work.overdue(6.0, SessionId("b", "s")) is one
+    two = lease(work, one.claim, "b", 2, overdue=9.0)
+    assert not work.expects(6.0)
+    work.leave(one, 6.0)
+    work.leave(two, 6.5)
+    assert work.unleased.unawaited == 0
+    claimed(work, 4, "c", 3, overdue=20.0)
+    assert not work.expects(7.0)
+
+
+def test_a_range_that_was_given_back_early_is_awaited_again() -> None:
+    work = Work(0, 4)
+    one = claimed(work, 4, "a", 1, overdue=5.0)
+    work.leave(one, 2.0)
+    assert work.unleased.unawaited == 4
+    claimed(work, 4, "b", 2, overdue=9.0)
+    assert work.expects(6.0)
+
+
 def test_dropping_a_unit_settles_it() -> None:
     work = Work(0, 4)
     one = claimed(work, 4, "a", 1)
@@ -148,7 +171,7 @@ def test_dropping_a_unit_settles_it() -> None:
     assert work.missing == 3
     assert not one.counts
     assert free(work) == [Range(0, 1), Range(2, 4)]
-    work.leave(one, frozenset("a"))
+    work.leave(one, 1.0, frozenset("a"))
     assert free(work) == [Range(0, 1), Range(2, 4)]
 
 
