@@ -317,8 +317,6 @@ def decode(data: bytes) -> AnyMessage:
         message: AnyMessage = msgspec.convert(raw, kind, builtin_types=(bytes,))
     except msgspec.ValidationError as error:
         raise WireError(str(error)) from None
-    except RecursionError:
-        raise WireError("nested too deeply") from None
     if isinstance(message, Update):
         _check_update(message)
     return message
