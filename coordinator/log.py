@@ -54,6 +54,7 @@ class UpdateLog:
         self._ends = array("Q", [0])
         opening = self._explained("can't be opened", "give a --run-dir on a working disk")
         with opening, ExitStack() as undo:
+            # Without isolation level each statement is a transaction, synced when it returns.
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             undo.callback(self._connection.close)
             self._connection.execute("PRAGMA journal_mode = WAL")
@@ -73,8 +74,7 @@ class UpdateLog:
         with self._lock, self._explained(problem, "free the disk and start anew"):
             if version != self.version:
                 raise LogError(f"{self._path} {problem}: it ends at version {self.version}")
-            with self._transaction():
-                self._connection.execute("INSERT INTO updates VALUES (?, ?, ?, ?, ?)", row)
+            self._connection.execute("INSERT INTO updates VALUES (?, ?, ?, ?, ?)", row)
             self._ends.append(self._ends[-1] + len(payload))
 
     def record_evaluation(
@@ -115,11 +115,12 @@ class UpdateLog:
     def _prepare(self, run: str) -> None:
         found = self._connection.execute("PRAGMA user_version").fetchone()[0]
         if found == 0:
-            with self._transaction():
-                for table in _TABLES:
-                    self._connection.execute(table)
-                self._connection.execute("INSERT INTO meta VALUES ('run', ?)", (run,))
-                self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
+            self._connection.execute("BEGIN IMMEDIATE")  # who closes halfway leaves no trace
+            for table in _TABLES:
+                self._connection.execute(table)
+            self._connection.execute("INSERT INTO meta VALUES ('run', ?)", (run,))
+            self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
+            self._connection.execute("COMMIT")
             return
         if found > SCHEMA:
             raise LogError(
@@ -134,18 +135,6 @@ class UpdateLog:
             "SELECT LENGTH(payload) FROM updates ORDER BY version"
         ):
             self._ends.append(self._ends[-1] + size)
-
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """All or nothing."""
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
 
     @contextmanager
     def _explained(self, problem: str, remedy: str) -> Iterator[None]:

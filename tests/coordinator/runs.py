@@ -79,9 +79,9 @@ class Led:
 
 
 @contextlib.asynccontextmanager
-async def broker(directory: Path) -> AsyncIterator[str]:
-    """The URL of a broker in this process: it starts and stops in a millisecond."""
-    async with open_broker("embedded", log_directory=directory) as running:
+async def broker(directory: Path, kind: str = "embedded") -> AsyncIterator[str]:
+    """The URL of a broker; that in this process starts and stops in a millisecond."""
+    async with open_broker(kind, log_directory=directory) as running:
         yield running.url
 
 

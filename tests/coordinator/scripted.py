@@ -48,7 +48,7 @@ from protocol.state import State, params_digest
 GOAL = 0.7
 """Every parameter is best there."""
 DIMS = 2
-DEADLINE = 10.0
+DEADLINE = 20.0
 """Seconds that anything in a test may take before it counts as failed."""
 
 
@@ -125,7 +125,11 @@ class Heard:
 
 
 class ScriptedWorker:
-    """One session. Tasks stay unanswered while `busy` is False, and from version `pause_at` on."""
+    """One session.
+
+    Tasks stay unanswered while `busy` is False, and from version `pause_at` on; those of the centre
+    until version `judge_at` is here.
+    """
 
     def __init__(
         self,
@@ -137,6 +141,7 @@ class ScriptedWorker:
         speed: float = 0.0,
         busy: bool = True,
         pause_at: int = 1 << 40,
+        judge_at: int = 0,
         alter: Callable[[Result], Result] = lambda result: result,
     ) -> None:
         self.identity = identity or Identity.generate()
@@ -146,6 +151,7 @@ class ScriptedWorker:
         self.speed = speed
         self.busy = busy
         self.pause_at = pause_at
+        self.judge_at = judge_at
         self.alter = alter
         self.heard = Heard()
         self.spec: RunSpec | None = None
@@ -358,8 +364,13 @@ class ScriptedWorker:
         assert self.spec is not None and self.state is not None
         if not self.busy or self.state.version >= self.pause_at:
             return
-        ready = [task for task in self._waiting if task.version in self._states]
-        self._waiting = [task for task in self._waiting if task.version > self.state.version]
+        judges = self.state.version >= self.judge_at
+        ready = [
+            task
+            for task in self._waiting
+            if task.version in self._states and (judges or task.kind == "members")
+        ]
+        self._waiting = [task for task in self._waiting if task not in ready]
         for task in ready:
             state = self._states[task.version]
             assert params_digest(state.theta) == task.digest, "the task names other parameters"

@@ -84,7 +84,7 @@ def test_spec_written_as_toml_composes_to_itself(tmp_path: Path) -> None:
 
 ERRORS = {
     "unknown environment": ("NoSuchThing-v0", "", "NoSuchThing-v0"),
-    "like an option": ("--help", "", "--help"),
+    "like an option": ("--help", "", "no environment '--help'"),
     "a long name": ("x" * 300_000, "", "can't be asked for"),
     "no run file": ("nowhere.toml", "", "no run file nowhere.toml"),
     "not TOML": (None, "[environment\n", "is not valid TOML"),

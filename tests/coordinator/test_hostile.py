@@ -152,10 +152,11 @@ def bye_of_another_session(scene: Scene) -> None:
     scene.mallory.link.publish(scene.topic(topics.status), payload, qos=1)
 
 
-def bye_on_the_topic_of_requests(scene: Scene) -> None:
+def bye_on_the_wrong_topics(scene: Scene) -> None:
     context = (scene.run.run_id, scene.honest.session)
     payload = signed(scene.honest.identity, "status", context, Bye("left"))
-    scene.mallory.link.publish(scene.topic(topics.request), payload, qos=1)
+    for kind in (topics.request, topics.results):
+        scene.mallory.link.publish(scene.topic(kind), payload, qos=1)
 
 
 def credit_under_another_key(scene: Scene) -> None:
@@ -222,7 +223,7 @@ ATTACKS = [
     hello_of_another_protocol,
     bye_in_anothers_name,
     bye_of_another_session,
-    bye_on_the_topic_of_requests,
+    bye_on_the_wrong_topics,
     credit_under_another_key,
     words_of_the_coordinator,
     credit_on_the_wrong_topics,

@@ -79,16 +79,18 @@ async def test_leader_that_is_alive_is_left_alone(tmp_path: Path) -> None:
 
 
 async def test_two_runs_of_one_key_do_not_disturb_each_other(tmp_path: Path) -> None:
-    async with broker(tmp_path / "broker") as url:
+    async with broker(tmp_path / "broker", "auto") as url:
         specs = [spec_of(name=name, stop={"updates": 3}) for name in ("one", "two")]
         async with (
             led(specs[0], tmp_path / "1", url, IDENTITY) as one,
             led(specs[1], tmp_path / "2", url, IDENTITY) as two,
-            one.worker(),
-            two.worker(),
         ):
-            await one.outcome()
-            await two.outcome()
+            for run in (one, two):
+                async with asyncio.timeout(DEADLINE):
+                    await run.ready.wait()
+            async with one.worker(), two.worker():
+                await one.outcome()
+                await two.outcome()
             assert not any("broker lost" in line for line in one.lines + two.lines)
 
 

@@ -8,15 +8,18 @@ import json
 import random
 import resource
 import sqlite3
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from coordinator import server
+from coordinator import server, update
 from coordinator.log import LogError, UpdateLog
 from coordinator.progress import Outcome
 from coordinator.update import UpdateError
@@ -25,7 +28,7 @@ from protocol import spec as run_spec
 from protocol.address import parse_address
 from protocol.envelope import open_plain, open_signed, plain
 from protocol.link import Link
-from protocol.messages import Here, Result, Update, Who
+from protocol.messages import Here, Refusal, Result, Update, Who
 from protocol.packing import pack_reals
 from protocol.spec import RunSpec
 from protocol.state import params_hash
@@ -39,9 +42,9 @@ def updates_of(run: Led) -> list[Update]:
     log = UpdateLog(run.directory.log_path, run.run_id)
     updates = []
     for payload in log.updates(0, log.version):
-        update = open_signed(payload, run.identity.public_key, "update", (run.run_id,))
-        assert isinstance(update, Update)
-        updates.append(update)
+        message = open_signed(payload, run.identity.public_key, "update", (run.run_id,))
+        assert isinstance(message, Update)
+        updates.append(message)
     log.close()
     return updates
 
@@ -50,8 +53,8 @@ def replayed(spec: RunSpec, run: Led) -> list[str]:
     """The hash of every version that the log on disk leads to, and the proof that it does."""
     state, rules = replay.initial_state(spec), replay.arithmetic(spec)
     hashes = [params_hash(state.theta)]
-    for update in updates_of(run):
-        state = replay.follow(spec, rules, state, update)
+    for message in updates_of(run):
+        state = replay.follow(spec, rules, state, message)
         hashes.append(params_hash(state.theta))
     return hashes
 
@@ -72,6 +75,43 @@ async def test_target_reached_returns_the_version_that_was_evaluated(tmp_path: P
     last = worker.heard.epochs[-1]
     assert (last.version, last.digest.hex()) == (outcome.version, outcome.params_hash)
     assert worker.heard.beats[-1].phase == "finished"
+
+
+async def test_late_verdict_returns_the_version_that_it_is_about(tmp_path: Path) -> None:
+    """The centre of version 0 is judged when version 2 is trained already."""
+    spec = spec_of(stop={"target": -100.0, "updates": 50})
+    async with led(spec, tmp_path) as run, run.worker(judge_at=2, pause_at=3) as worker:
+        outcome = await run.outcome()
+        await worker.until(lambda: worker.heard.epochs[-1].state == "finished")
+    assert outcome.reached and outcome.version == 0 and outcome.updates >= 2
+    hashes = replayed(spec, run)
+    assert outcome.params_hash == hashes[0] == worker.heard.epochs[-1].digest.hex()
+    assert worker.heard.epochs[-1].version == 0
+    with safe_open(run.directory.policy_path, framework="numpy") as file:
+        assert file.metadata()["params_hash"] == hashes[0]
+        assert file.metadata()["version"] == "0"
+
+
+async def test_beat_follows_each_update_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "BEAT_SECONDS", 1000.0)
+    async with led(spec_of(), tmp_path) as run, run.worker(pause_at=3) as worker:
+        await worker.until(lambda: [beat.version for beat in worker.heard.beats][-1:] == [3])
+        assert worker.heard.beats[-1].phase == "open"
+        assert worker.state is not None
+        assert worker.heard.beats[-1].digest.hex() == params_hash(worker.state.theta)
+
+
+async def test_words_of_workers_cannot_control_a_terminal(tmp_path: Path) -> None:
+    async with led(spec_of(), tmp_path) as run, run.worker(busy=False) as worker:
+        await worker.until(lambda: bool(worker.heard.tasks))
+        task = worker.heard.tasks[0]
+        worker.ask(Refusal(task.task, task.token, "worker", "\x1b[2J\nroot:\u202e" + "x" * 400))
+        async with asyncio.timeout(DEADLINE):
+            while not any("failed a task" in line for line in run.lines):
+                await asyncio.sleep(0.01)
+    assert all(line.isprintable() and len(line) <= server.LONGEST_LINE for line in run.lines)
 
 
 async def test_run_directory_holds_what_the_run_was(tmp_path: Path) -> None:
@@ -184,7 +224,7 @@ async def test_stragglers_of_a_quorum_count_in_the_next_update(tmp_path: Path) -
             quick.resume()
             await run.outcome()
     assert first.kind == "members"
-    counted = [update.late for update in updates_of(run)]
+    counted = [message.late for message in updates_of(run)]
     assert counted[0] == 0 and counted[1] >= 2 * first.count
     replayed(spec, run)
 
@@ -279,6 +319,30 @@ async def test_stop_ends_orderly_with_the_last_version(tmp_path: Path) -> None:
     assert len(worker.heard.updates) <= len(hashes) - 1
 
 
+async def test_stop_waits_for_an_update_that_is_being_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its thread would meet a closed log, or publish after the end."""
+    entered, release = threading.Event(), threading.Event()
+    make_signed = update.make_signed
+
+    def slow(*arguments: Any) -> Any:
+        entered.set()
+        assert release.wait(DEADLINE)
+        return make_signed(*arguments)
+
+    monkeypatch.setattr(update, "make_signed", slow)
+    async with led(spec_of(), tmp_path) as run, run.worker() as worker:
+        assert await asyncio.to_thread(entered.wait, DEADLINE)
+        run.server.stop("enough")
+        asyncio.get_running_loop().call_later(0.2, release.set)
+        outcome = await run.outcome()
+        assert release.is_set()
+        await worker.until(lambda: worker.heard.epochs[-1].state == "stopped")
+        assert not worker.heard.updates
+    assert outcome.updates == 0 and updates_of(run) == []
+
+
 @contextlib.contextmanager
 def largest_file(size: int) -> Iterator[None]:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -303,7 +367,7 @@ async def test_full_disk_ends_the_run_before_anything_lost_is_published(tmp_path
     assert "\n" not in message and "log.sqlite" in message and "free the disk" in message
     kept = len(replayed(spec, run)) - 1
     published = [open_plain(b"\0" + payload[65:]) for payload in worker.heard.updates]
-    versions = [update.version for update in published if isinstance(update, Update)]
+    versions = [message.version for message in published if isinstance(message, Update)]
     assert versions and max(versions) < kept
 
 

@@ -33,34 +33,43 @@ SPEC = spec_of(
 RULES = replay.arithmetic(SPEC)
 SIZE = snapshot.state_bytes(RULES)
 CHUNKS = -(-SIZE // snapshot.CHUNK_BYTES)
+MARK = b"\0mark"
 
 
 class Joiner:
     """A session that gets what is served to it."""
 
-    def __init__(self, url: str, run: str, identity: Identity) -> None:
-        self.run_id = run
-        self.host_key = identity.public_key
+    def __init__(self, play: Stage) -> None:
+        self.play = play
+        self.run_id = play.run_id
+        self.host_key = play.identity.public_key
         self.session = SessionId(Identity.generate().worker, new_session())
         self.peer = Peer(self.session, b"", b"", "", "", ())
         self.payloads: list[bytes] = []
         self.manifests: list[Manifest] = []
         self.chunks: list[Chunk] = []
+        self.marks = 0
         self.connected = asyncio.Event()
         self._news = asyncio.Event()
         worker, session = self.session.worker, self.session.session
         self.link = Link(
-            parse_address(url),
+            parse_address(play.url),
             client_id=f"joiner-{worker}",
             on_message=self._hear,
             on_connected=lambda first: self.connected.set(),
-            subscriptions=topics.worker_filters(run, worker, session),
+            subscriptions=topics.worker_filters(play.run_id, worker, session),
         )
+
+    @property
+    def inbox(self) -> str:
+        return topics.inbox(self.run_id, self.session.worker, self.session.session)
 
     def _hear(self, topic: str, payload: bytes) -> None:
         parsed = topics.parse(topic)
         assert parsed is not None
-        if parsed.kind == "snap":
+        if payload == MARK:
+            self.marks += 1
+        elif parsed.kind == "snap":
             chunk = open_plain(payload)
             assert isinstance(chunk, Chunk)
             self.chunks.append(chunk)
@@ -74,16 +83,22 @@ class Joiner:
 
     async def until(self, updates: int = 0, manifests: int = 0, chunks: int = 0) -> None:
         """Wait until so many of each have come, and hold that it was no more."""
+        expected = (updates, manifests, chunks)
         async with asyncio.timeout(DEADLINE):
-            while (
-                len(self.payloads) < updates
-                or len(self.manifests) < manifests
-                or len(self.chunks) < chunks
-            ):
+            while any(got < wanted for got, wanted in zip(self.got, expected, strict=True)):
                 self._news.clear()
                 await self._news.wait()
-        got = len(self.payloads), len(self.manifests), len(self.chunks)
-        assert got == (updates, manifests, chunks)
+            # Whatever else was sent so far comes before this.
+            marks = self.marks
+            self.play.link.publish(self.inbox, MARK)
+            while self.marks == marks:
+                self._news.clear()
+                await self._news.wait()
+        assert self.got == expected
+
+    @property
+    def got(self) -> tuple[int, int, int]:
+        return len(self.payloads), len(self.manifests), len(self.chunks)
 
 
 class Stage:
@@ -142,7 +157,7 @@ async def stage(directory: Path, url: str | None = None) -> AsyncIterator[tuple[
         if url is None:
             url = await stack.enter_async_context(broker(directory))
         play = Stage(url, directory)
-        joiner = Joiner(url, play.run_id, play.identity)
+        joiner = Joiner(play)
         links = (play.link, play.connected), (joiner.link, joiner.connected)
         await stack.enter_async_context(running(*links))
         play.task = asyncio.create_task(play.serving.run())
@@ -241,6 +256,20 @@ async def test_chunks_out_of_range_are_not_there(tmp_path: Path) -> None:
         assert len(joiner.chunks[0].data) == SIZE - (CHUNKS - 1) * snapshot.CHUNK_BYTES
 
 
+async def test_who_waits_longest_is_served_first(tmp_path: Path) -> None:
+    async with stage(tmp_path) as (play, joiner):
+        play.grow(*[100] * 9)
+        # A second session, whose inbox the same link reads: so the order can be seen.
+        second = dataclasses.replace(joiner.peer, id=SessionId(joiner.session.worker, "zzzzzz"))
+        inbox = topics.inbox(play.run_id, joiner.session.worker, "zzzzzz")
+        await joiner.link.subscribe({inbox: 0})
+        play.ask(joiner, CatchUp(8, False))
+        play.serving.ask(second, CatchUp(7, False))
+        play.ask(joiner, CatchUp(6, False))
+        await joiner.until(updates=5)
+        assert [payload[1] for payload in joiner.payloads] == [6, 7, 8, 7, 8]
+
+
 async def test_only_the_last_of_many_requests_counts(tmp_path: Path) -> None:
     async with stage(tmp_path) as (play, joiner):
         play.grow(*[100] * 9)
@@ -257,7 +286,7 @@ async def test_asking_in_a_loop_gets_no_more_than_the_allowance(
         play.grow(*[MAX_MESSAGE] * 9, 100)
         play.ask(joiner, CatchUp(0, True))
         await joiner.until(manifests=1)
-        other = Joiner(play.url, play.run_id, play.identity)
+        other = Joiner(play)
         async with running((other.link, other.connected)):
             for _ in range(40):
                 play.ask(joiner, ChunkRequest(10, 0, 8))

@@ -123,7 +123,9 @@ def test_direction_that_failed_in_one_part_counts_from_another() -> None:
     whole = contribution(spec, first, 0, spec.directions)
     part, retried = failing(whole, [4]), contribution(spec, first, 4, 1)
     complete = update.make(spec, rules, first, 1, CloseBatch(0, (whole,), ()))
-    for parts in ((part, retried), (retried, part)):
+    upper = failing(contribution(spec, first, 4, spec.directions - 4), [0])
+    lower = contribution(spec, first, 0, 5)
+    for parts in ((part, retried), (retried, part), (lower, upper), (upper, lower)):
         mended = update.make(spec, rules, first, 1, CloseBatch(0, parts, ()))
         assert messages.encode(complete.update) == messages.encode(mended.update)
     lacking = update.make(spec, rules, first, 1, CloseBatch(0, (part,), (4,)))
