@@ -59,6 +59,9 @@ HERE_WITHIN = 0.3
 GOODBYE_SECONDS = 3.0
 """Seconds that a lost broker may take to come back to hear that the run has ended."""
 LONGEST_LINE = 300
+LINES_PER_SECOND = 10.0
+LINES_AT_ONCE = 50.0
+"""Lines for people: more than that nobody reads, and strangers could make any number."""
 
 _TOPICS: dict[str, tuple[type[messages.Message], ...]] = {
     "req": (messages.Refusal, messages.Credit, messages.CatchUp, messages.ChunkRequest),
@@ -99,7 +102,8 @@ class Server:
         self._recorder = Recorder(spec, directory, log, self._fail)
         self._pool = Pool(spec, 0, now())
         self._peers = Peers(leader, now())
-        self._complaints = Allowance(1.0, 10.0, now())
+        self._lines = Allowance(LINES_PER_SECOND, LINES_AT_ONCE, now())
+        self._unsaid = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._updating: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
@@ -256,7 +260,7 @@ class Server:
         greeting = self._peers.greet(id, payload, version, digest, now())
         self._voice.welcome(id, greeting.answer)
         if greeting.refused:
-            self._complain(f"{id} is not let in: {greeting.refused}")
+            self._say(f"{id} is not let in: {greeting.refused}")
         else:
             self._decide(Joined(id, greeting.hello.credit, greeting.hello.speed))
 
@@ -288,7 +292,7 @@ class Server:
             arrived = judge(self.spec, self._leader.run, self._secret, peer.id, message)
         except WireError as error:
             reason = f"its result is refused: {error}"
-            self._complain(f"{peer.id}: {reason}")
+            self._say(f"{peer.id}: {reason}")
             self._voice.acknowledge(
                 peer, SendAcknowledge(peer.id, (message.task,), "refused", str(error))
             )
@@ -327,21 +331,26 @@ class Server:
                 self._tell(command)
 
     def _tell(self, happened: Happened) -> None:
-        id = happened.session
         self.progress.workers = len(self._pool.sessions)
-        if id is not None and id not in self._pool.sessions:
+        id = happened.session
+        if id is None:
+            self._say(happened.what)
+            return
+        peer = self._peers.get(id)
+        if id not in self._pool.sessions:
             self._peers.leave(id)
-        self._say(f"{id}: {happened.what}" if id is not None else happened.what)
-
-    def _complain(self, line: str) -> None:
-        """Say what a stranger did; who does much of it is not worth a line each time."""
-        if self._complaints.take(1.0, now()):
-            self._say(line)
+        name = f" ({peer.name}, {peer.device})" if peer is not None else ""
+        self._say(f"{id}{name}: {happened.what}")
 
     def _say(self, line: str) -> None:
         """A line for people. It may quote strangers, who must not control a terminal."""
-        shown = "".join(c if c.isprintable() else "?" for c in line[:LONGEST_LINE])
-        self._on_event(shown)
+        if not self._lines.take(1.0, now()):
+            self._unsaid += 1
+            return
+        if self._unsaid:
+            self._on_event(f"{self._unsaid:,} lines are left out")
+            self._unsaid = 0
+        self._on_event("".join(c if c.isprintable() else "?" for c in line[:LONGEST_LINE]))
 
     # Updates.
 

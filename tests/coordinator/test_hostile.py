@@ -347,7 +347,7 @@ async def test_flood_of_hellos_does_not_stop_the_run(tmp_path: Path, monkeypatch
         await stage.settled()
         assert len(stage.run.server._pool.sessions) == 10
         assert any("10 sessions" in line for line in stage.run.lines)
-        assert len(stage.run.lines) < 60
+        assert len(stage.run.lines) < 100, "a line for each is too much"
 
 
 async def test_session_thought_gone_is_asked_to_say_hello_again(tmp_path: Path) -> None:
