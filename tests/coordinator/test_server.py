@@ -59,6 +59,9 @@ def replayed(spec: RunSpec, run: Led) -> list[str]:
     return hashes
 
 
+COUNTED = ("in", "results", "update")
+
+
 async def test_target_reached_returns_the_version_that_was_evaluated(tmp_path: Path) -> None:
     spec = spec_of(stop={"target": -0.5, "updates": 60})
     async with led(spec, tmp_path) as run, run.worker() as worker:
@@ -159,6 +162,34 @@ async def test_run_directory_holds_what_the_run_was(tmp_path: Path) -> None:
     assert outcome.progress.steps == updates[-1]["env_steps"] + sum(
         line["episodes"] for line in centres if line["version"] == 3
     )
+
+
+async def test_wire_bytes_are_what_passed_the_sockets(tmp_path: Path) -> None:
+    """With one worker its own count of tasks, results, answers and updates must be the same."""
+    async with led(spec_of(), tmp_path) as run, run.worker() as worker:
+        outcome = await run.outcome()
+        await worker.until(lambda: worker.heard.epochs[-1].state == "finished")
+        counted = worker.link.wire.snapshot()
+    progress = outcome.progress
+    of_episodes = {name: size for name, size in counted.items() if name.split()[-1] in COUNTED}
+    assert progress.wire_bytes == sum(of_episodes.values()) > 0
+    assert progress.wire_bytes_per_episode == progress.wire_bytes / progress.episodes
+    updates = sum(len(payload) for payload in worker.heard.updates)
+    assert updates < counted["received publish update"] < updates + 5 * 60
+
+
+async def test_host_is_told_why_nothing_happens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "BEAT_SECONDS", 0.02)
+    async with led(spec_of(), tmp_path) as run:
+        async with asyncio.timeout(DEADLINE):
+            while not run.lines:
+                await asyncio.sleep(0.01)
+        assert run.lines[0] == "waiting: no worker is here: give the join line to somebody"
+        async with run.worker():
+            await run.outcome()
+    assert sum(line.startswith("waiting: no worker") for line in run.lines) == 1
 
 
 async def test_updates_limit_ends_after_that_many_with_a_full_evaluation(tmp_path: Path) -> None:
