@@ -7,7 +7,7 @@ import sys
 import time
 from typing import TextIO
 
-from coordinator.server import Progress
+from coordinator.progress import Progress
 
 PLAIN_EVERY = 2.0
 """Seconds between plain progress lines."""

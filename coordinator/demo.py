@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from coordinator.host import Run, lead
-from coordinator.server import Outcome, Progress
+from coordinator.progress import Outcome, Progress
 from protocol.errors import ShoalError
 from protocol.spec import RunSpec
 
