@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from protocol import normalizer, optimizers, state
+from protocol import normalizer, optimizers, snapshot, state
 from protocol.messages import Update
 from protocol.packing import WireError, unpack_integers
 from protocol.spec import RunSpec
@@ -75,8 +75,9 @@ def _require_each_once(cohorts: Sequence[CohortTerms]) -> None:
 def follow(spec: RunSpec, rules: Arithmetic, before: State, update: Update) -> State:
     """The state after an update.
 
-    Raises `MismatchError` where the hash before is not ours or the hash after is not what we get,
-    `WireError` where the update can't be applied at all.
+    Raises `MismatchError` where the hash before is not ours, or the hash after (where the update
+    has one, also that of the full state) is not what we get; `WireError` where the update can't be
+    applied at all.
     """
     if update.version != before.version:
         raise MismatchError(f"update of version {update.version}, ours is {before.version}")
@@ -95,4 +96,7 @@ def follow(spec: RunSpec, rules: Arithmetic, before: State, update: Update) -> S
         raise MismatchError(
             f"update {update.version} leads to {update.digest_after.hex()}, we get {got.hex()}"
         )
+    # What only later parameters would show: optimizer slots and observation statistics.
+    if update.state_digest and update.state_digest != snapshot.state_digest(after):
+        raise MismatchError(f"update {update.version} leads to another state than ours")
     return after

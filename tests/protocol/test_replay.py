@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
 
-from protocol import normalizer, replay, state
+from protocol import normalizer, replay, snapshot, state
 from protocol import spec as run_spec
 from protocol.messages import Cohort, Observed, Update, decode, encode
 from protocol.packing import WireError, pack_integers
@@ -157,6 +158,15 @@ def test_an_update_from_other_parameters_does_not_fit() -> None:
 def test_an_update_that_leads_elsewhere_does_not_fit(changes: dict[str, Any]) -> None:
     with pytest.raises(MismatchError, match="leads to"):
         follow(RUN, RULES, STATES[2], broken(**changes))
+
+
+def test_a_state_that_differs_below_the_parameters_does_not_fit() -> None:
+    proved = broken(state_digest=snapshot.state_digest(STATES[3]))
+    assert follow(RUN, RULES, STATES[2], proved).theta.tobytes() == STATES[3].theta.tobytes()
+    drifted = replace(STATES[2], steps=STATES[2].steps + 1)
+    assert follow(RUN, RULES, drifted, UPDATES[2]).steps == STATES[3].steps + 1
+    with pytest.raises(MismatchError, match="another state"):
+        follow(RUN, RULES, drifted, proved)
 
 
 def test_what_did_not_fit_leaves_the_state_as_it_was() -> None:
