@@ -207,8 +207,8 @@ def new_nonce(entropy: Entropy = os.urandom) -> bytes:
 class Transcript:
     """Everything that a session key is bound to; both sides must hold the same, or MACs fail.
 
-    Keys are ed25519 public keys, exchange keys are X25519 public keys (32 bytes each), nonces
-    have 16 bytes; `host` is the coordinator that answers, in its `epoch`.
+    Keys are ed25519 public keys, exchange keys are X25519 public keys (32 bytes each), the
+    nonce has 16 bytes; `host` is the coordinator that answers, in its `epoch`.
     """
 
     run: str
@@ -219,10 +219,9 @@ class Transcript:
     worker_exchange: bytes
     host_exchange: bytes
     worker_nonce: bytes
-    host_nonce: bytes = b""
 
     def parts(self) -> tuple[Part, ...]:
-        """What a signature over the agreement covers."""
+        """What the session key is bound to."""
         return (
             self.run,
             self.epoch,
@@ -232,7 +231,6 @@ class Transcript:
             self.worker_exchange,
             self.host_exchange,
             self.worker_nonce,
-            self.host_nonce,
         )
 
 

@@ -349,7 +349,6 @@ def agreement() -> tuple[SessionKeys, SessionKeys, Transcript]:
         worker_exchange=worker.public_key,
         host_exchange=host.public_key,
         worker_nonce=b"\x05" * 16,
-        host_nonce=b"\x06" * 16,
     )
     return worker, host, transcript
 
