@@ -5,12 +5,16 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Literal
 
-from protocol.identity import Identity, mac, verify, verify_mac
+from protocol.identity import (
+    MAC_BYTES,
+    SIGNATURE_BYTES,
+    Identity,
+    mac,
+    verify,
+    verify_mac,
+)
 from protocol.messages import AnyMessage, Message, decode, encode
 from protocol.packing import MAX_MESSAGE, WireError
-
-SIGNATURE_SIZE = 64
-MAC_SIZE = 16
 
 
 class Wrapping(IntEnum):
@@ -21,8 +25,7 @@ class Wrapping(IntEnum):
     SEALED = 2
 
 
-_PROOF_SIZE = {Wrapping.PLAIN: 0, Wrapping.SIGNED: SIGNATURE_SIZE, Wrapping.SEALED: MAC_SIZE}
-
+_PROOF_SIZE = {Wrapping.PLAIN: 0, Wrapping.SIGNED: SIGNATURE_BYTES, Wrapping.SEALED: MAC_BYTES}
 
 Direction = Literal["to worker", "to coordinator"]
 

@@ -37,7 +37,6 @@ Nonce = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Label = Annotated[str, msgspec.Meta(max_length=64)]
 Reason = Annotated[str, msgspec.Meta(max_length=500)]
 Packed = Annotated[bytes, msgspec.Meta(max_length=200_000)]
-Seconds = Annotated[float, msgspec.Meta(ge=0.0, le=1e9)]
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True, kw_only=False):

@@ -38,7 +38,6 @@ EnvironmentId = Annotated[
     ),
 ]
 
-Positive = Annotated[float, msgspec.Meta(gt=0.0, le=1e12)]
 Fraction = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 Scalar = bool | int | float | str
