@@ -58,7 +58,7 @@ class Cohort(Message, frozen=True):
 
 
 class Observed(Message, frozen=True):
-    """Merged observation sums measured with one version's centre and scale."""
+    """Merged observation sums measured with one version's shift and exponent."""
 
     version: Version
     sums: Packed
@@ -362,15 +362,19 @@ def pack_returns(returns: NDArray[np.float64], lengths: NDArray[np.int64]) -> tu
     return pack_reals(returns.ravel()), pack_integers(lengths.ravel())
 
 
-def field_table() -> list[tuple[int, str, str, list[tuple[str, str]]]]:
-    """(number, name, meaning, fields) of every message, for `docs/protocol.md`."""
+def field_table() -> list[tuple[int | None, str, str, list[tuple[str, str]]]]:
+    """(number, name, meaning, fields) of every message, for `docs/protocol.md`.
+
+    What only occurs inside of a message follows, without a number.
+    """
     rows = []
-    for kind in TYPES:
+    kinds: tuple[type[Message], ...] = (*TYPES, Cohort, Observed)
+    for kind in kinds:
         info = msgspec.inspect.type_info(kind)
         assert isinstance(info, msgspec.inspect.StructType)
         fields = [(field.name, _describe(field.type)) for field in info.fields]
         meaning = (kind.__doc__ or "").strip().splitlines()[0]
-        rows.append((_NUMBERS[kind], kind.__name__, meaning, fields))
+        rows.append((_NUMBERS.get(kind), kind.__name__, meaning, fields))
     return rows
 
 

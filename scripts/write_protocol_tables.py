@@ -15,7 +15,8 @@ def table() -> str:
     """The messages and their fields, in Markdown."""
     lines = []
     for number, name, meaning, fields in field_table():
-        lines += [f"### {number} {name}", "", meaning, ""]
+        heading = name if number is None else f"{number} {name}"
+        lines += [f"### {heading}", "", meaning, ""]
         if fields:
             lines += ["| field | type and bounds |", "|---|---|"]
             lines += [f"| `{field}` | {kind} |" for field, kind in fields]

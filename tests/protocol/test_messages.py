@@ -15,7 +15,9 @@ from protocol.messages import (
     MAX_TASK_DIRECTIONS,
     TYPES,
     Chunk,
+    Cohort,
     Message,
+    Observed,
     Result,
     decode,
     encode,
@@ -241,9 +243,10 @@ def test_packed_returns_come_back_exactly(pairs: list[tuple[float, int]]) -> Non
 
 def test_the_table_has_every_message_and_every_field() -> None:
     table = field_table()
-    assert [row[0] for row in table] == sorted(NUMBERS.values())
-    for (number, name, meaning, fields), kind in zip(table, TYPES, strict=True):
-        assert (number, name) == (NUMBERS[kind], kind.__name__)
+    assert [row[0] for row in table] == [*sorted(NUMBERS.values()), None, None]
+    kinds = (*TYPES, Cohort, Observed)
+    for (number, name, meaning, fields), kind in zip(table, kinds, strict=True):
+        assert (number, name) == (NUMBERS.get(kind), kind.__name__)
         assert meaning.endswith((".", "?", ".", ";"))
         assert [field for field, _ in fields] == list(kind.__struct_fields__)
         for _, description in fields:
