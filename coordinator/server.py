@@ -37,8 +37,7 @@ from coordinator.pool.events import (
     Tick,
     Updated,
 )
-from coordinator.progress import Outcome as Outcome
-from coordinator.progress import Progress as Progress
+from coordinator.progress import Outcome, Progress
 from coordinator.recorder import Recorder
 from coordinator.results import judge
 from coordinator.serving import Serving
