@@ -35,6 +35,12 @@ class UnsuitableError(ShoalError):
     exit_code = 3
 
 
+class WrongLineError(ShoalError):
+    """The join line names another key than the one that the run's name was made from."""
+
+    exit_code = 5
+
+
 @dataclass(frozen=True, slots=True)
 class Introduction:
     """What a hello says about this worker; `speed` in environment steps per second, 0 unknown."""
@@ -92,6 +98,7 @@ class Handshake:
         Raises:
             WireError: it is not the run's coordinator who says so.
             UnsuitableError: this version can't take part.
+            WrongLineError: it is the run's coordinator, but not the one of the join line.
         """
         claimed = peek_signed(payload)
         if not isinstance(claimed, Epoch):
@@ -208,16 +215,25 @@ class Handshake:
         return self.epoch
 
     def _proved(self, payload: bytes, host_key: bytes) -> Epoch:
-        if self.fingerprint is not None and fingerprint(host_key) != self.fingerprint:
-            raise WireError(
-                f"fingerprint mismatch: {fingerprint(host_key)} says that it leads {self.run}, "
-                f"but it must be {self.fingerprint}"
-            )
+        found = fingerprint(host_key)
         if not run_belongs_to(self.run, host_key):
-            raise WireError(f"the key {fingerprint(host_key)} is not the one in the run's name")
+            raise WireError(f"the key {found} is not the one in the run's name")
         epoch = open_signed(payload, host_key, "epoch", (self.run,))
         if not isinstance(epoch, Epoch) or epoch.run != self.run:
             raise WireError("not an epoch of this run")
+        if self.fingerprint not in (None, found):
+            # A run's name has only 32 bits of its key: once the right key has spoken, another one
+            # that matches is a forgery, and no reason to leave.
+            if self.epoch is not None:
+                raise WireError(
+                    f"fingerprint mismatch: {found} says that it leads {self.run}, "
+                    f"but it must be {self.fingerprint}"
+                )
+            raise WrongLineError(
+                f"the run {self.run} is led by the key {found}, but your join line says "
+                f"{self.fingerprint}: the line is mistyped or not this host's; ask the host for a "
+                "new line"
+            )
         return epoch
 
     def _require_suitable(self, epoch: Epoch) -> None:

@@ -45,7 +45,7 @@ from worker.commands import (
     StartEvaluation,
 )
 from worker.evaluation.jobs import Evaluation
-from worker.handshake import Handshake, Introduction, UnsuitableError
+from worker.handshake import Handshake, Introduction, UnsuitableError, WrongLineError
 from worker.outbox import Outbox
 from worker.presence import Presence
 from worker.replica import Replica
@@ -132,7 +132,7 @@ class Session:
                 self._hear_chunk(payload, now)
         except WireError as error:
             self._ignore(str(error), now)
-        except UnsuitableError as error:
+        except (UnsuitableError, WrongLineError) as error:
             self._leave(error.exit_code, str(error))
         return self._pump(now)
 

@@ -20,7 +20,7 @@ from protocol.packing import pack
 from protocol.spec import RunSpec
 from tests.worker.reference import run_spec
 from tests.worker.scripted import Host
-from worker import replica, session
+from worker import handshake, replica, session
 from worker.commands import Abandon, Command, Evaluate, Leave, Say, Send, StartEvaluation
 from worker.evaluation.jobs import Evaluation
 from worker.following import Follower
@@ -230,14 +230,37 @@ def test_a_join_line_is_checked_and_trust_on_first_use_is_said():
     desk.connected()
     desk.hears_epoch()
     assert desk.started == []
-    assert desk.session.ignored == 1
-    assert host.identity.fingerprint in desk.warnings
-    assert "a" * 26 in desk.warnings
+    assert desk.left is not None
+    assert desk.left.code == 5
+    assert desk.left.text == (
+        f"the run {host.run} is led by the key {host.identity.fingerprint}, but your join line "
+        f"says {'a' * 26}: the line is mistyped or not this host's; ask the host for a new line"
+    )
     desk = Desk(host)
     desk.connected()
     desk.hears_epoch()
     assert host.identity.fingerprint in desk.said[0].text
     assert "NOT checked" in desk.said[0].text
+
+
+def test_another_key_that_fits_the_name_ends_nothing_once_the_right_one_has_spoken(monkeypatch):
+    host = host_of()
+    other = Host(SPEC, seed=9)
+    forged = msgspec.structs.replace(epoch_of(host), host_key=other.identity.public_key)
+    payload = signed(other.identity, "epoch", (host.run,), forged)
+    # Found by search: 32 bits of a key are in the name.
+    monkeypatch.setattr(handshake, "run_belongs_to", lambda run, key: True)
+    desk = Desk(host, expected=host.identity.fingerprint)
+    desk.connected()
+    desk.hears_epoch()
+    desk.hears_epoch(payload)
+    assert desk.left is None
+    assert desk.session.ignored == 1
+    desk = Desk(host, expected=host.identity.fingerprint)
+    desk.connected()
+    desk.hears_epoch(payload[:-1] + bytes([payload[-1] ^ 1]))  # not signed by the key it names
+    assert desk.left is None
+    assert desk.session.ignored == 1
 
 
 @pytest.mark.parametrize("forgery", ["other key", "other run", "other signature", "cut"])
