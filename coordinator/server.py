@@ -45,6 +45,7 @@ from coordinator.versions import Versions
 from coordinator.voice import Phase, RunState, Voice, beat_payload
 from protocol import messages, noise, replay, snapshot, topics
 from protocol.address import Address
+from protocol.clock import now
 from protocol.envelope import Wrapping, open_plain, open_sealed, wrapping_of
 from protocol.identity import new_session
 from protocol.link import Link, Will, client_id
@@ -444,12 +445,6 @@ class Server:
                 async with asyncio.timeout(GOODBYE_SECONDS):
                     await self._connected.wait()  # which announces how the run stands
         await self._link.close()
-
-
-def now() -> float:
-    """Seconds that go on while the machine sleeps, where the platform has such a clock."""
-    clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-    return time.clock_gettime(clock)
 
 
 def _load_kernels(spec: RunSpec) -> None:

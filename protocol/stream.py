@@ -7,9 +7,9 @@ import os
 import re
 import socket
 import ssl
-import time
 from collections.abc import Callable
 
+from protocol import clock
 from protocol.frames import (
     CONNACK,
     PUBACK,
@@ -107,11 +107,11 @@ class Stream(asyncio.Protocol):
         After longer than the broker waits for a sign of life the connection is dead, whatever TCP
         still believes.
         """
-        last = _clock()
+        last = clock.now()
 
         def tick() -> None:
             nonlocal last
-            now = _clock()
+            now = clock.now()
             if now - last > 1.5 * keepalive:
                 self.abort(f"this machine slept or stood still for {now - last:.0f} s")
             elif not ping():
@@ -248,9 +248,3 @@ def describe(error: Exception) -> str:
     if numbers:
         return ", ".join(os.strerror(number).lower() for number in sorted(numbers))
     return str(error)[:200] or type(error).__name__
-
-
-def _clock() -> float:
-    """Seconds that go on while the machine sleeps, where the system has such a clock."""
-    boottime = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if boottime is None else time.clock_gettime(boottime)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from random import Random
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from protocol import topics
 from protocol.address import Address
+from protocol.clock import now
 from protocol.errors import ShoalError
 from protocol.identity import Identity, new_session
 from protocol.link import FatalLinkError, Link, Will, client_id
@@ -365,12 +365,6 @@ class Daemon:
         if isinstance(command, replica.Apply):
             return self._follower.apply(command.before, command.update)
         return self._follower.restore(command.data, command.version)
-
-
-def now() -> float:
-    """Seconds that go on while the machine sleeps, where the system has such a clock."""
-    clock = getattr(time, "CLOCK_BOOTTIME", None)
-    return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
 def in_thread(work: Callable[[], Result]) -> asyncio.Future[Result]:

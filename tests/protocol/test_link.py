@@ -16,6 +16,7 @@ from random import Random
 
 import pytest
 
+from protocol import clock
 from protocol import connection as connection_module
 from protocol import stream as stream_module
 from protocol.address import parse_address
@@ -530,8 +531,8 @@ async def test_after_this_machine_slept_the_connection_is_renewed(
     monkeypatch.setattr(stream_module, "_TICK", 0.05)
     peer = Peer(broker.url)
     async with peers(peer):
-        clock = stream_module._clock
-        monkeypatch.setattr(stream_module, "_clock", lambda: clock() + 3600.0)
+        now = clock.now
+        monkeypatch.setattr(clock, "now", lambda: now() + 3600.0)
         await peer.until(lambda: "disconnected" in peer.kinds())
         assert "slept or stood still for 360" in str(peer.said[1][1])
         await peer.hear("connected", False)

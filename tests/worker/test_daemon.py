@@ -29,7 +29,7 @@ from tests.protocol.mosquitto import Mosquitto
 from tests.worker.reference import TOYS, run_spec
 from tests.worker.scripted import Host
 from worker import discovery
-from worker.daemon import Daemon, Settings, UnreachableError, in_thread, now
+from worker.daemon import Daemon, Settings, UnreachableError, in_thread
 from worker.discovery import NoRunError, Runs, SeveralRunsError
 from worker.evaluation import environments
 from worker.evaluation.jobs import EvaluationJob, Normalization
@@ -423,11 +423,6 @@ async def test_work_in_a_thread_leaves_the_loop_free() -> None:
     turning.cancel()
     with pytest.raises(ZeroDivisionError):
         await in_thread(lambda: 1 // 0)
-
-
-def test_the_clock_never_goes_back() -> None:
-    first = now()
-    assert now() >= first > 0.0
 
 
 # As a process of its own.
