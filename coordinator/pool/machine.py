@@ -53,7 +53,13 @@ REST_AFTER_REFUSAL = 1.0
 OFFERS_AT_ONCE = 1000
 """Waiting sessions that one event offers work to at most: the next event goes on."""
 FRUITLESS_OFFERS = 4
-"""So many of them may have no use for it before the rest must wait: bounds an event's cost."""
+"""So many more may have no use for it than take it, before the rest must wait for the next event:
+bounds what an event costs."""
+
+
+FOR_ALL = (Tick, Updated)
+"""Events after which those who hold a task, too, are asked whether they have room for another, and
+overdue leases are copied; others who hold one come back with its result."""
 
 
 class Offer(NamedTuple):
@@ -111,10 +117,11 @@ class Pool:
             self._note(event, now)
             self._conclude_evaluations()
             self._maybe_close(now)
-            self._feed_waiting(self._roster.idle, now)
-            if isinstance(event, Tick | Updated):
-                # Others hold a task: they ask again with its result, or wait for the next tick.
+            if isinstance(event, FOR_ALL):
+                self._feed_waiting(self._roster.idle, now)
                 self._feed_waiting(self._roster.roomy, now)
+            elif next(self._offers(), None) is not None:
+                self._feed_waiting(self._roster.idle, now)
         commands, self._commands = self._commands, []
         return commands
 
@@ -263,13 +270,10 @@ class Pool:
 
     def _feed_waiting(self, queue: OrderedDict[SessionId, Session], now: float) -> None:
         """Offer work to those who wait, the longest first, while there is some."""
-        if not queue or not self._has_work(now):
-            return
-        fruitless = 0
+        balance = FRUITLESS_OFFERS
         for _ in range(min(len(queue), OFFERS_AT_ONCE)):
-            fed = self._feed(next(iter(queue.values())), now)
-            fruitless = 0 if fed else fruitless + 1
-            if fruitless == FRUITLESS_OFFERS:
+            balance += 1 if self._feed(next(iter(queue.values())), now) else -1
+            if not balance:
                 return
 
     def _feed(self, session: Session, now: float) -> bool:
@@ -290,11 +294,6 @@ class Pool:
             if work.has_overdue(now) and self._lease_overdue(session, work, now):
                 return True
         return False
-
-    def _has_work(self, now: float) -> bool:
-        if next(self._offers(), None) is not None:
-            return True
-        return any(work.has_overdue(now) for work in self._awaited())
 
     def _offers(self) -> Iterator[Offer]:
         """What is free, the most useful first: what the run waits for, then what it will need."""
@@ -438,18 +437,19 @@ class Pool:
         batch = self._batches.get(index)
         if batch is None or age > self.spec.pool.max_staleness:
             return "late", f"{age} versions old"
-        whole = lease is not None and lease.claim.open
-        if not whole and not batch.work.is_open(event.first, end).all():
+        if lease is not None and lease.claim.open and not event.failed:
+            batch.work.settle(lease.claim)
+            self._count(batch, event, event.count, steps)
+            return "accepted", ""
+        if not batch.work.is_open(event.first, end).all():
             # Observation sums are of the whole result: it counts as a whole or not at all.
             return "duplicate", "another worker was first"
+        self._drop_failing(batch, event)
         valid = ~np.isnan(event.returns[:, 0])
-        if event.failed:
-            self._drop_failing(batch, event)
-            steps = int(event.lengths[valid].sum())
         taken = batch.work.accept(event.first, valid, frozenset({event.session.worker}))
         counted = int(np.count_nonzero(taken))
         if counted:
-            self._count(batch, event, counted, steps)
+            self._count(batch, event, counted, int(event.lengths[taken].sum()))
         return "accepted", ""
 
     def _count(self, batch: Batch, event: Arrived, counted: int, steps: int) -> None:
@@ -555,6 +555,9 @@ class Pool:
             self._final = f"{self.episodes:,} episodes are used"
         elif stop.seconds is not None and now - self.started >= stop.seconds:
             self._final = f"{stop.seconds:g} s have passed"
+            if not self.sessions:
+                self._end(self.version, reached=False, reason=f"{self._final}, no worker is here")
+                return
         else:
             return
         if not self.spec.centre.evaluate_every:

@@ -100,9 +100,12 @@ class Pace:
         self._first = not self.measured
         self.measured = True
         self._results.append((steps, seconds))
-        spent = sum(seconds for _, seconds in self._results)
+        done = spent = 0.0
+        for steps, seconds in self._results:
+            done += steps
+            spent += seconds
         if spent > 0.0:
-            self.speed = max(sum(steps for steps, _ in self._results), 1.0) / spent
+            self.speed = max(done, 1.0) / spent
 
     def ran_out(self, steps: float, seconds: float) -> None:
         """So many steps were not done in so many seconds: at most that fast, and at most half."""

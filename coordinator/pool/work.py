@@ -155,6 +155,14 @@ class Work:
             self._free(Range(first, end, avoid))
         return taken
 
+    def settle(self, claim: Claim) -> None:
+        """Accept all units of an open claim: what `accept` does, for the usual result."""
+        first, end = claim.range[:2]
+        self._part(first, end)[:] = ACCEPTED
+        self.missing -= end - first
+        del self._claims[claim.number]
+        claim.open = False
+
     def drop(self, unit: int) -> None:
         """Settle an open unit without a return."""
         self._break_claims(unit, unit + 1)
