@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,10 @@ from protocol.state import params_hash
 from worker.evaluation import environments
 from worker.evaluation.jobs import EvaluationJob, Normalization
 from worker.evaluation.lanes import Environment, Lanes
+
+FILMS = (".mp4", ".gif")
+DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
+"""Variables of which a window on Linux needs one."""
 
 
 class PolicyError(ShoalError):
@@ -55,8 +61,17 @@ def load(directory: Path) -> TrainedPolicy:
     from safetensors import SafetensorError, safe_open
 
     file = directory / "policy.safetensors"
-    if not file.is_file():
-        raise PolicyError(f"{directory} holds no policy.safetensors: give the directory of a run")
+    try:
+        with file.open("rb"):
+            pass
+    except PermissionError:
+        raise PolicyError(
+            f"you may not read {file}: ask its owner for the right to, or play as that user"
+        ) from None
+    except OSError:
+        raise PolicyError(
+            f"{directory} holds no policy.safetensors: give the directory of a run"
+        ) from None
     spec = run_spec.parse(run_spec.load(directory / "spec.toml"))
     try:
         with safe_open(file, framework="numpy") as opened:
@@ -98,8 +113,16 @@ def play(
         on_episode: told episode, return and steps as each ends.
 
     Raises:
-        ShoalError: no such environment here, an environment that fails, a film that can't be made.
+        ShoalError: no such environment here, an environment that fails, no display for a window, a
+            film that can't be made.
     """
+    if video is not None:
+        _require_writable(video)
+    if render:
+        _require_display()
+    else:
+        # Frames are drawn in memory; SDL would look for a display, and complain without one.
+        os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     maker = environments.maker(policy.spec.environment, allowed)
     writer = _open_video(video, maker) if video is not None else None
     mode = "human" if render else "rgb_array" if writer is not None else None
@@ -161,6 +184,55 @@ class _Filmed:
         self._environment.close()
 
 
+class _Even:
+    """A writer of frames whose sides its format needs even: odd ones get one more row or column."""
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+
+    def append_data(self, frame: Any) -> None:
+        height, width = frame.shape[:2]
+        edges = ((0, height % 2), (0, width % 2), (0, 0))
+        self._writer.append_data(np.pad(frame, edges, mode="edge"))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+def _require_display() -> None:
+    """Where a window can't open, say so instead of SDL, which would in words of its own."""
+    if sys.platform == "linux" and not any(os.environ.get(name) for name in DISPLAYS):
+        raise ShoalError(
+            "--render human needs a display, and none of DISPLAY and WAYLAND_DISPLAY is set: "
+            "write a film instead with --video film.mp4"
+        )
+
+
+def _require_writable(video: Path) -> None:
+    """A film that can't be kept should fail before it is played."""
+    if video.suffix.lower() not in FILMS:
+        raise ShoalError(
+            f"--video {video} ends in {video.suffix or 'nothing'}: end its name in "
+            f"{' or '.join(FILMS)}"
+        )
+    folder = video.parent
+    try:
+        if not folder.is_dir():
+            raise ShoalError(
+                f"--video {video}: there is no folder {folder}, make it first or name another"
+            )
+        new = not video.exists()
+        with video.open("ab"):
+            pass
+        if new:
+            video.unlink()
+    except OSError as error:
+        raise ShoalError(
+            f"--video {video} can't be written ({error.strerror or error}): "
+            "name a file in a folder that you may write to"
+        ) from None
+
+
 def _open_video(file: Path, maker: environments.Maker) -> Writer:
     try:
         import imageio
@@ -169,19 +241,20 @@ def _open_video(file: Path, maker: environments.Maker) -> Writer:
             "a video needs imageio: install it with pip install 'shoal[render]'"
         ) from None
     rate = _frames_per_second(maker)
-    options: dict[str, Any] = {"fps": rate}
-    if file.suffix == ".gif":
-        options = {"duration": 1000.0 / rate, "loop": 0}
-    elif file.suffix == ".mp4":
-        # Most environments' frames divide by 8; the usual 16 would stretch them.
-        options["macro_block_size"] = 8
+    film = file.suffix.lower() == ".mp4"
+    options: dict[str, Any] = {"duration": 1000.0 / rate, "loop": 0}
+    if film:
+        # Left to itself it stretches frames to sides that divide by 16.
+        options = {"fps": rate, "macro_block_size": 2, "ffmpeg_log_level": "error"}
     try:
         writer: Writer = imageio.get_writer(file, **options)
-    except (ValueError, OSError) as error:
+    except (ImportError, ValueError, OSError) as error:
+        reason = " ".join(str(error).split())[:160]
         raise ShoalError(
-            f"{file} can't be written as a video ({error}): end its name in .mp4 or .gif"
+            f"{file} can't be written as a video ({reason}): "
+            "install what it takes with pip install 'shoal[render]'"
         ) from None
-    return writer
+    return _Even(writer) if film else writer
 
 
 def _frames_per_second(maker: environments.Maker) -> int:

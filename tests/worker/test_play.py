@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +16,7 @@ from safetensors.numpy import save_file
 
 from protocol import replay
 from protocol import spec as run_spec
+from protocol.errors import ShoalError
 from protocol.state import params_hash
 from worker import play
 from worker.evaluation import environments
@@ -96,3 +103,109 @@ def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "policy.safetensors").write_bytes(b"\xff" * 100)
     with pytest.raises(play.PolicyError, match="can't be read"):
         play.load(tmp_path)
+
+
+@contextmanager
+def without_rights() -> Iterator[None]:
+    """As somebody whom permissions hold: root is nobody for a while."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+def test_a_policy_that_may_not_be_read_is_told_from_one_that_is_not_there(tmp_path: Path) -> None:
+    kept_run(tmp_path)
+    file = tmp_path / "policy.safetensors"
+    file.chmod(0)
+    with without_rights(), pytest.raises(play.PolicyError, match="you may not read") as told:
+        play.load(tmp_path)
+    assert str(file) in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("film.avi", r"ends in \.avi: end its name in \.mp4 or \.gif"),
+        ("film", r"ends in nothing: end its name in"),
+        ("nowhere/film.mp4", "there is no folder .*nowhere"),
+        ("taken.gif", "can't be written .*directory"),
+    ],
+)
+def test_a_film_that_cannot_be_kept_is_refused_before_anything_is_played(
+    tmp_path: Path, name: str, words: str
+) -> None:
+    kept_run(tmp_path)
+    (tmp_path / "taken.gif").mkdir()
+    before = sorted(tmp_path.iterdir())
+    heard: list[Any] = []
+    with pytest.raises(ShoalError, match=words) as told:
+        play.play(
+            play.load(tmp_path),
+            1,
+            video=tmp_path / name,
+            on_episode=lambda *said: heard.append(said),
+        )
+    assert "\n" not in str(told.value)
+    assert heard == []
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
+    kept_run(tmp_path)
+    policy = play.load(tmp_path)
+    closed = tmp_path / "closed"
+    closed.mkdir()
+    closed.chmod(0o500)
+    with without_rights(), pytest.raises(ShoalError, match=r"can't be written .*may write to"):
+        play.play(policy, 1, video=closed / "film.mp4")
+
+
+@pytest.mark.parametrize(("height", "width"), [(35, 52), (34, 51), (36, 50)])
+def test_frames_of_a_film_are_not_stretched(
+    tmp_path: Path, height: int, width: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    imageio = pytest.importorskip("imageio.v3")
+    film = tmp_path / "film.mp4"
+    writer = play._open_video(film, environments.maker(SPEC.environment))
+    frame = np.zeros((height, width, 3), np.uint8)
+    frame[:, : width // 2] = 255  # an edge that stretching would move
+    for _ in range(3):
+        writer.append_data(frame)
+    writer.close()
+    kept = imageio.imread(film, index=0)
+    assert kept.shape == (height + height % 2, width + width % 2, 3)
+    bright = (kept[5, :, 0] > 127).sum()
+    assert bright == width // 2
+    assert capfd.readouterr().err == ""
+
+
+WINDOW = """
+import sys
+from pathlib import Path
+from worker import play
+try:
+    play.play(play.load(Path(sys.argv[1])), 1, render=sys.argv[2] == "human")
+except play.ShoalError as error:
+    print(error)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems need no variable for a window")
+def test_a_window_without_a_display_is_one_line_that_names_the_film(tmp_path: Path) -> None:
+    kept_run(tmp_path)
+    bare = {name: value for name, value in os.environ.items() if name not in play.DISPLAYS}
+    said = {}
+    for watch in ("human", "none"):
+        command = [sys.executable, "-c", WINDOW, str(tmp_path), watch]
+        done = subprocess.run(command, capture_output=True, text=True, env=bare, check=True)
+        said[watch] = done.stdout.splitlines(), done.stderr
+    assert said["none"] == ([], "")
+    (line,), errors = said["human"]
+    assert "needs a display" in line
+    assert "--video" in line
+    assert errors == ""
