@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 EXIT_CODES = (
     "Exit codes: 0 the run ended, or you left; 2 wrong use, or several runs to choose from; "
     "3 this version can't take part; 4 the environment is not installed; 5 the broker or the run "
-    "can't be reached; 6 the coordinator sends this worker away, or it can't follow the run."
+    "can't be reached, or its key is not the join line's; 6 the coordinator sends this worker "
+    "away, or it can't follow the run."
 )
 
 
