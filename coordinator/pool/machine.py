@@ -582,6 +582,7 @@ class Pool:
 
     def _give_up(self, evaluation: Evaluation, reason: str) -> None:
         self._evaluations.remove(evaluation)
+        evaluation.work.close()
         self._commands.append(
             Happened(f"centre evaluation of version {evaluation.version} given up: {reason}")
         )
@@ -591,6 +592,7 @@ class Pool:
         same one."""
         while self._evaluations and self._evaluations[0].finished and not self.ended:
             evaluation = self._evaluations.pop(0)
+            evaluation.work.close()
             self._commands.append(
                 CentreJudged(
                     version=evaluation.version,
