@@ -9,7 +9,7 @@ import typer
 import coordinator.cli
 import worker.cli
 import worker.play_command
-from protocol.errors import ShoalError
+from protocol.command import run
 
 app = typer.Typer(
     help="Train policies with Evolution Strategies on machines that nobody controls.",
@@ -23,13 +23,7 @@ worker.play_command.register(app)
 
 def main() -> None:
     """Run the command; a user's mistake is one line and an exit code, never a traceback."""
-    try:
-        app()
-    except ShoalError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    sys.exit(run(app))
 
 
 if __name__ == "__main__":

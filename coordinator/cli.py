@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import sys
 import time
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+if TYPE_CHECKING:
+    from coordinator.console import Console
+    from coordinator.host import Run
+    from coordinator.progress import Outcome
 
 STARTED = time.monotonic()
 
@@ -33,13 +41,24 @@ Quorum = Annotated[
 Staleness = Annotated[
     int | None, typer.Option("--max-staleness", help="Versions that a late return may be old.")
 ]
-Target = Annotated[float | None, typer.Option(help="Centre's mean return that ends the run.")]
-Updates = Annotated[int | None, typer.Option(help="Updates after which the run ends.")]
+Target = Annotated[
+    float | None,
+    typer.Option(help="Mean return of the unperturbed policy over fresh episodes: ends the run."),
+]
+Updates = Annotated[
+    int | None, typer.Option(help="Updates after which the run ends; its centre is judged then.")
+]
 Episodes = Annotated[int | None, typer.Option(help="Episodes after which the run ends.")]
-Seconds = Annotated[float | None, typer.Option(help="Seconds after which the run ends.")]
+Seconds = Annotated[
+    float | None, typer.Option(help="Seconds from the start after which the run ends.")
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Any field of the run spec."),
+]
+AllowModule = Annotated[
+    list[str] | None,
+    typer.Option("--allow-module", help="Module that may register environments; repeatable."),
 ]
 RunDir = Annotated[Path | None, typer.Option(help="Where the run is kept; by default runs/<run>.")]
 AsJson = Annotated[bool, typer.Option("--json", help="End with one line of JSON on stdout.")]
@@ -62,7 +81,13 @@ def host(
         str, typer.Option(help="auto, embedded, mosquitto, or the URL of a broker.")
     ] = "auto",
     bind: Annotated[str, typer.Option(help="Address that our broker listens on.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="Port of our broker; 0 takes a free one.")] = 1883,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of our broker; 0 takes a free one.")
+    ] = 1883,
+    advertise: Annotated[
+        str | None,
+        typer.Option(help="Our broker's address in the join line; by default found out."),
+    ] = None,
     key: Annotated[
         Path | None, typer.Option(help="Key file to sign with; by default a new one per run.")
     ] = None,
@@ -84,38 +109,39 @@ def host(
     episodes: Episodes = None,
     seconds: Seconds = None,
     assignments: Set = None,
+    allow_module: AllowModule = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Lead a run: hand out tasks, make the updates, until it ends or Ctrl-C."""
-    from coordinator.broker import open_broker
+    from coordinator.broker import open_broker, outward, url
     from coordinator.composing import compose
     from coordinator.console import Console
-    from coordinator.host import lead, prepare, summary, verdict
+    from coordinator.host import join_command, lead, prepare
+    from protocol.address import parse_address
 
     flags = _flags(locals())
-    spec = compose(source, flags, assignments or [])
+    spec = compose(source, flags, assignments or [], tuple(allow_module or ()))
     run = prepare(spec, run_dir, key)
     console = Console(events=not quiet)
 
-    async def main() -> None:
+    async def main() -> Outcome:
         async with open_broker(broker, bind, port, run.directory.path) as opened:
+            public = opened.url
+            if "://" not in broker:
+                public = url(advertise or outward(bind), parse_address(opened.url).port)
+            join = join_command(run, public)
             console.say(f"run {run.id}: {spec.environment.id}, {spec.size:,} parameters")
-            outcome = await lead(
+            return await lead(
                 spec,
                 run,
                 opened.url,
                 on_event=console.event,
                 on_update=console.update,
-                on_ready=lambda join: console.say(f"volunteers join with:  {join}"),
+                on_ready=lambda: console.say(f"volunteers join with:  {join}"),
             )
-        console.close(outcome.progress)
-        console.say(verdict(outcome))
-        console.say(f"kept in {run.directory.path}; watch it: shoal play {run.directory.path}")
-        if as_json:
-            print(json.dumps(summary(outcome, time.monotonic() - STARTED)))
 
-    asyncio.run(main())
+    _lead_to_the_end(run, console, main(), as_json)
 
 
 def demo(
@@ -142,6 +168,7 @@ def demo(
     episodes: Episodes = None,
     seconds: Seconds = None,
     assignments: Set = None,
+    allow_module: AllowModule = None,
     as_json: AsJson = False,
     quiet: Annotated[
         bool, typer.Option("--quiet/--events", help="Leave out or show each event in the pool.")
@@ -151,32 +178,55 @@ def demo(
     from coordinator import demo as running
     from coordinator.composing import compose
     from coordinator.console import Console
-    from coordinator.host import prepare, summary, verdict
+    from coordinator.host import prepare
     from protocol.errors import ShoalError
 
     if broker not in ("embedded", "mosquitto"):
         raise ShoalError(f"--broker {broker!r}: the demo starts its own, embedded or mosquitto")
     flags = _flags(locals())
-    spec = compose(source, flags, assignments or [])
+    spec = compose(source, flags, assignments or [], tuple(allow_module or ()))
     run = prepare(spec, run_dir)
     console = Console(events=not quiet)
-    console.say(f"run {run.id}: {spec.environment.id}, {spec.size:,} parameters")
-    outcome = asyncio.run(
-        running.demo(
-            spec,
-            run,
-            workers,
-            broker,
-            on_event=console.event,
-            on_update=console.update,
-            on_ready=lambda join: console.say(f"others may join with:  {join}"),
-        )
+    console.say(
+        f"run {run.id}: {spec.environment.id}, {spec.size:,} parameters, {workers} workers; "
+        "the first run on a machine compiles kernels for up to a minute"
     )
+    training = running.demo(
+        spec,
+        run,
+        workers,
+        broker,
+        tuple(allow_module or ()),
+        on_event=console.event,
+        on_update=console.update,
+        on_ready=lambda join: console.say(f"more workers of this machine may join with:  {join}"),
+    )
+    _lead_to_the_end(run, console, training, as_json)
+
+
+def _lead_to_the_end(
+    run: Run, console: Console, leading: Coroutine[Any, Any, Outcome], as_json: bool
+) -> None:
+    """Lead the run, and tell how it ended; a run that never began leaves nothing behind."""
+    from coordinator.host import discard, summary, verdict
+
+    try:
+        outcome = asyncio.run(leading)
+    except BaseException:
+        console.clear()
+        discard(run)
+        raise
     console.close(outcome.progress)
     console.say(verdict(outcome))
-    console.say(f"kept in {run.directory.path}; watch it: shoal play {run.directory.path}")
+    where = run.directory.path
+    console.say(f"kept in {where}; watch it: {_this_command()} play {where}")
     if as_json:
         print(json.dumps(summary(outcome, time.monotonic() - STARTED)))
+
+
+def _this_command() -> str:
+    """How this program can be called again from here."""
+    return "shoal" if shutil.which("shoal") else sys.argv[0]
 
 
 def _flags(given: dict[str, Any]) -> dict[str, Any]:

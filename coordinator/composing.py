@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,18 @@ DESCRIBE_TIMEOUT = 60.0
 """Seconds that an environment may take to tell its spaces."""
 
 
-def compose(source: str, flags: Mapping[str, Any], assignments: Iterable[str] = ()) -> RunSpec:
+def compose(
+    source: str,
+    flags: Mapping[str, Any],
+    assignments: Iterable[str] = (),
+    allowed: Sequence[str] = (),
+) -> RunSpec:
     """The spec of a run.
 
     `source` is a TOML file or an environment id; `flags` are nested values, `assignments` are
     `section.field=value` texts; later ones win. Spaces that nobody gave are read from the
-    environment, in a process of its own: the coordinator never imports one.
+    environment, in a process of its own: the coordinator never imports one. `allowed` modules may
+    register environments there.
 
     Raises `SpecError` with the field, the value, the rule and the remedy.
     """
@@ -37,7 +43,7 @@ def compose(source: str, flags: Mapping[str, Any], assignments: Iterable[str] = 
     if not isinstance(environment, dict) or not isinstance(environment.get("id"), str):
         raise SpecError(f"{source} names no environment: add [environment] with its id")
     if "observation" not in environment or "action" not in environment:
-        raw = run_spec.merge(_described(environment), raw)
+        raw = run_spec.merge(_described(environment, allowed), raw)
     raw.setdefault("name", default_name(environment["id"]))
     return run_spec.parse(raw)
 
@@ -55,10 +61,10 @@ def default_name(environment: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", environment.lower()).strip("-")[:40].strip("-") or "run"
 
 
-def _described(environment: Mapping[str, Any]) -> dict[str, Any]:
+def _described(environment: Mapping[str, Any], allowed: Sequence[str]) -> dict[str, Any]:
     """Spaces and usual target of the environment, as spec values; asks a process of its own."""
     name = environment["id"]
-    said = _ask(name, _as_json(environment.get("kwargs", {})))
+    said = _ask(name, _as_json(environment.get("kwargs", {})), allowed)
     if "error" in said:
         raise SpecError(str(said["error"]))
     described: dict[str, Any] = {
@@ -69,9 +75,10 @@ def _described(environment: Mapping[str, Any]) -> dict[str, Any]:
     return described
 
 
-def _ask(name: str, kwargs: str) -> dict[str, Any]:
+def _ask(name: str, kwargs: str, allowed: Sequence[str]) -> dict[str, Any]:
     """What the environment says of itself."""
-    command = [sys.executable, "-m", "worker.describe", "--kwargs", kwargs, "--", name]
+    command = [sys.executable, "-m", "worker.describe", "--kwargs", kwargs]
+    command += [*(f"--allow-module={module}" for module in allowed), "--", name]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=DESCRIBE_TIMEOUT)
     except subprocess.TimeoutExpired:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import sys
 import time
@@ -52,6 +53,10 @@ class Console:
         else:
             print(line, file=self._stream, flush=True)
 
+    def clear(self) -> None:
+        """Take the live line away, so that something else can be said."""
+        self._clear()
+
     def close(self, progress: Progress) -> None:
         """The last state, as a line that stays."""
         line = self._line(progress, time.monotonic())
@@ -69,12 +74,12 @@ class Console:
         centre = "-"
         if progress.centre is not None:
             judged = progress.centre
-            centre = f"{judged.mean:.1f} ({judged.episodes} episodes)"
+            centre = f"{judged.mean:.1f} (version {judged.version}, {judged.episodes} episodes)"
+        members = "-" if math.isnan(progress.mean) else f"{progress.mean:.1f}"
         return (
-            f"update {progress.version}  centre {centre}  members {progress.mean:.1f}  "
-            f"{self._rates[0]:,.0f} episodes/s  {self._rates[1]:,.0f} steps/s  "
-            f"{progress.workers} workers  {progress.wire_bytes_per_episode:.1f} bytes/episode  "
-            f"{now - self._begin:.1f} s"
+            f"{now - self._begin:.1f} s  update {progress.version}  centre {centre}  "
+            f"members {members}  {self._rates[0]:,.0f} episodes/s  {self._rates[1]:,.0f} steps/s  "
+            f"workers {progress.workers}  {progress.wire_bytes_per_episode:.1f} bytes/episode"
         )
 
     def _clear(self) -> None:

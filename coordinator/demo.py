@@ -8,7 +8,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from pathlib import Path
 
-from coordinator.host import Run, lead
+from coordinator.host import Run, join_command, lead
 from coordinator.progress import Outcome, Progress
 from protocol.errors import ShoalError
 from protocol.spec import RunSpec
@@ -24,12 +24,16 @@ async def demo(
     run: Run,
     workers: int,
     broker: str,
+    allowed: tuple[str, ...] = (),
     *,
     on_event: Callable[[str], None],
     on_update: Callable[[Progress], None],
     on_ready: Callable[[str], None],
 ) -> Outcome:
     """Train on this machine until the run ends; whatever was started is gone afterwards.
+
+    `allowed` modules may register environments on the workers. `on_ready` gets the command that
+    more workers of this machine can join with.
 
     Raises `ShoalError` where the broker or the last worker ends before the run does.
     """
@@ -40,11 +44,20 @@ async def demo(
         broker_process, url = await _start_broker(broker, logs)
         children.append(broker_process)
         # Workers start while this process still warms up; they wait for the run to appear.
-        join = f"{url}/{run.id}#{run.identity.fingerprint}"
-        volunteers = [await _start_worker(join, index, logs) for index in range(workers)]
-        children += volunteers
+        join = join_command(run, url)
+        volunteers = []
+        for index in range(workers):
+            volunteers.append(await _start_worker(join.split()[-1], index, allowed, logs))
+            children.append(volunteers[-1])
         leading = asyncio.ensure_future(
-            lead(spec, run, url, on_event=on_event, on_update=on_update, on_ready=on_ready)
+            lead(
+                spec,
+                run,
+                url,
+                on_event=on_event,
+                on_update=on_update,
+                on_ready=lambda: on_ready(join),
+            )
         )
         watching = asyncio.ensure_future(_watch(broker_process, volunteers, logs))
         done, _ = await asyncio.wait({leading, watching}, return_when=asyncio.FIRST_COMPLETED)
@@ -82,8 +95,9 @@ async def _start_broker(kind: str, logs: Path) -> tuple[Process, str]:
     return process, words[-1]
 
 
-async def _start_worker(join: str, index: int, logs: Path) -> Process:
+async def _start_worker(join: str, index: int, allowed: tuple[str, ...], logs: Path) -> Process:
     command = [sys.executable, "-m", "worker", join, "--cores", "1", "--nice", "0"]
+    command += [f"--allow-module={module}" for module in allowed]
     command += ["--name", f"demo-{index}", "--home", str(logs / f"worker-{index}")]
     command += ["--exit-with-parent"]
     with (logs / f"worker-{index}.log").open("wb") as log:

@@ -20,6 +20,20 @@ from protocol.errors import ShoalError
 from protocol.identity import new_secret
 from protocol.spec import RunSpec
 
+_FILES = (
+    "run",
+    "run.key",
+    "secret",
+    "spec.toml",
+    "metrics.jsonl",
+    "policy.safetensors",
+    "log.sqlite",
+    "log.sqlite-wal",
+    "log.sqlite-shm",
+    "mosquitto.log",
+)
+"""All that a run may put into its directory, but for the demo's logs."""
+
 
 class DirectoryError(ShoalError):
     """The directory is somebody else's, in use, or can't be written."""
@@ -66,6 +80,15 @@ class RunDirectory:
     def policy_path(self) -> Path:
         """Where the latest, at the end the returned, parameters lie."""
         return self.path / "policy.safetensors"
+
+    def discard(self) -> None:
+        """Close; and where the run made no step, remove its files, so that a next try can begin."""
+        self.close()
+        if (self.path / "metrics.jsonl").stat().st_size == 0:
+            for name in _FILES:
+                (self.path / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # not empty: somebody's files, or logs worth reading
+                self.path.rmdir()
 
     def write_spec(self, spec: RunSpec) -> None:
         """Keep the spec for people and for `shoal play`. Raises `DirectoryError`."""

@@ -38,6 +38,16 @@ def prepare(spec: RunSpec, where: Path | None, key: Path | None = None) -> Run:
     return Run(run, identity, directory, reuses_key=key is not None)
 
 
+def join_command(run: Run, broker_url: str) -> str:
+    """What volunteers type to take part, where the broker is at that URL for them."""
+    return join_line(broker_url, run.id, run.identity.fingerprint)
+
+
+def discard(run: Run) -> None:
+    """Take back the directory of a run that never began, so that the next try can have it."""
+    run.directory.discard()
+
+
 async def lead(
     spec: RunSpec,
     run: Run,
@@ -45,11 +55,11 @@ async def lead(
     *,
     on_event: Callable[[str], None],
     on_update: Callable[[Progress], None],
-    on_ready: Callable[[str], None],
+    on_ready: Callable[[], None],
 ) -> Outcome:
     """Lead the run over this broker until it ends; SIGINT and SIGTERM end it orderly.
 
-    `on_ready` gets the command that volunteers join with. Raises `ShoalError` where the run can't
+    `on_ready` is called once volunteers can join. Raises `ShoalError` where the run can't
     be led: no broker, somebody who leads it already, a disk that takes no more.
     """
     # Loaded here: compiled code takes a while, and whoever prepares a run may start others first.
@@ -58,7 +68,6 @@ async def lead(
     from coordinator.server import Server
 
     address = parse_address(broker_url)
-    join = join_line(broker_url, run.id, run.identity.fingerprint)
     epoch = await next_epoch(address, run.id, run.identity) if run.reuses_key else 1
     server = Server(
         spec,
@@ -67,7 +76,7 @@ async def lead(
         address,
         on_event=on_event,
         on_update=on_update,
-        on_ready=lambda: on_ready(join),
+        on_ready=on_ready,
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):

@@ -6,19 +6,15 @@ import sys
 
 import typer
 
-from protocol.errors import ShoalError
+from protocol.command import run
 from worker.cli import register
 
 
 def main() -> None:
-    """Run the command; a user's mistake is one line and an exit code, never a traceback."""
+    """Run the command."""
     app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
     register(app)
-    try:
-        app()
-    except ShoalError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
+    sys.exit(run(app))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,8 @@ def take(host: str, port: int) -> socket.socket:
     Raises ShoalError, naming the address, the rule and the remedy, where that cannot be.
     """
     where = f"{host}:{port}"
+    if not 0 <= port <= 65535:
+        raise ShoalError(f"cannot listen on {where}: a port is 0 to 65535; 0 takes a free one")
     try:
         family, kind, number, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -41,9 +43,30 @@ def in_use(host: str, port: int) -> ShoalError:
 
 def url(host: str, port: int) -> str:
     """Return the MQTT URL at which this machine reaches a broker that listens on `host`."""
-    reachable = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}.get(host, host)
+    reachable = _ANY.get(host, host)
     return f"mqtt://[{reachable}]:{port}" if ":" in reachable else f"mqtt://{reachable}:{port}"
 
+
+def outward(host: str) -> str:
+    """The address of this machine that others reach a broker at which listens on `host`.
+
+    For all addresses it is the one that the way out of this machine starts from; where there is no
+    way out, loopback.
+    """
+    if host not in _ANY:
+        return host
+    family = socket.AF_INET6 if host == "::" else socket.AF_INET
+    somewhere = ("2001:db8::1", 9) if family == socket.AF_INET6 else ("192.0.2.1", 9)
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(somewhere)  # finds a route; nothing is sent
+            return str(probe.getsockname()[0])
+    except OSError:
+        return _ANY[host]
+
+
+_ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
+"""Names for all addresses of this machine -> the one to reach it at from itself."""
 
 _IN_USE = (
     "another program listens there and a port has one owner; "

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
-from urllib.parse import urlsplit
 
 from coordinator.broker.limits import BrokerLimits
+from protocol.address import parse_address
 from protocol.errors import ShoalError
 
-_SCHEMES = ("mqtt", "mqtts", "ws", "wss")
 _LOOPBACK = ("127.", "localhost", "::1")
 
 _log = logging.getLogger("shoal.broker")
@@ -84,14 +83,9 @@ def open_broker(
 
 
 def _checked_url(choice: str) -> str:
-    try:
-        parts = urlsplit(choice)
-        fits = parts.scheme in _SCHEMES and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        fits = False
-    if not fits:
+    if "://" not in choice:
         raise ShoalError(
-            f"broker {choice!r}: it must be auto, embedded, mosquitto or a URL; "
-            "write a URL like mqtt://host:1883"
+            f"broker {choice!r}: it must be auto, embedded, mosquitto or a URL like mqtt://host:1883"
         )
+    parse_address(choice)
     return choice

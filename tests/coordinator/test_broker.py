@@ -87,7 +87,9 @@ async def test_a_url_is_taken_as_it_is() -> None:
 
 @pytest.mark.parametrize("choice", ["rabbit", "", "http://x:1", "mqtt://", "mqtt://x:99999"])
 def test_another_choice_is_refused(choice: str) -> None:
-    with pytest.raises(ShoalError, match=re.escape(repr(choice)) + ".*auto.*mqtt://host:1883"):
+    with pytest.raises(
+        ShoalError, match=re.escape(repr(choice)) + ".*(mqtt://host:1883|1 to 65535)"
+    ):
         open_broker(choice)
 
 
@@ -193,3 +195,16 @@ async def test_a_mosquitto_that_does_not_start_is_quoted(
     with pytest.raises(ShoalError, match=r"said 'Error: no such option'.*embedded"):
         async with MosquittoBroker():
             pass
+
+
+def test_the_address_for_others_is_one_of_this_machine() -> None:
+    assert address.outward("192.0.2.7") == "192.0.2.7"
+    found = address.outward("0.0.0.0")
+    with socket.socket() as listener:
+        listener.bind((found, 0))  # only an address of this machine can be bound
+
+
+@pytest.mark.parametrize("port", [-1, 65536, 99999])
+def test_a_port_out_of_range_is_refused(port: int) -> None:
+    with pytest.raises(ShoalError, match=f"{port}.*0 to 65535"):
+        address.take("127.0.0.1", port)

@@ -859,3 +859,11 @@ def test_a_result_ends_no_lease_but_its_own(worker: str, moved: int) -> None:
     driver.finish(stray, after=0.5)
     assert driver.pool.leases[task.task].session == A
     assert driver.pool.progress[0] == count
+
+
+def test_time_that_is_up_ends_a_run_without_workers() -> None:
+    driver = Driver(spec(16, stop={"seconds": 5.0}, centre={"evaluate_every": 1}))
+    driver.tick(4.0)
+    (end,) = of(driver.tick(1.5), EndRun)
+    assert end.version == 0
+    assert not end.reached

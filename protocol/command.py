@@ -1,0 +1,45 @@
+"""Runs a command line: a person's mistake is one line and an exit code, never a traceback."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from protocol.errors import ShoalError
+
+INTERRUPTED = 130
+"""Exit code after Ctrl-C, as shells have it."""
+
+
+def run(app: Callable[..., Any], arguments: Sequence[str] | None = None) -> int:
+    """The exit code of a typer application on these arguments, by default the process's own."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = app(given, standalone_mode=False)
+    except ShoalError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:
+        # The parser's own complaints; their classes move between its versions.
+        message = getattr(error, "format_message", None)
+        if message is None:
+            raise
+        print(f"error: {_one_line(message(), error, given)}", file=sys.stderr)
+        return int(getattr(error, "exit_code", 2))
+    return code if isinstance(code, int) else 0
+
+
+def _one_line(message: str, error: Exception, given: Sequence[str]) -> str:
+    """What is wrong, the value it is wrong with where it can be told, and where help is."""
+    text = " ".join(message.split()).rstrip(".")
+    options = getattr(getattr(error, "param", None), "opts", ())
+    for option in options:
+        for place, argument in enumerate(given):
+            if argument == option and place + 1 < len(given):
+                text += f" (given: {given[place + 1][:80]!r})"
+            elif argument.startswith(f"{option}="):
+                text += f" (given: {argument.partition('=')[2][:80]!r})"
+    return f"{text}; see --help"
