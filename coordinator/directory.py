@@ -153,24 +153,5 @@ class RunDirectory:
             ) from None
 
 
-def policy_tensors(
-    spec: RunSpec,
-    theta: NDArray[np.float32],
-    normalisation: tuple[NDArray[np.float32], NDArray[np.float32]] | None,
-) -> dict[str, NDArray[np.float32]]:
-    """Named tensors of a policy: `layers.<i>.weight` (outputs, inputs), `layers.<i>.bias`, and with
-    a normaliser `observation.mean` and `observation.inverse_deviation`."""
-    tensors: dict[str, NDArray[np.float32]] = {}
-    place = 0
-    for index, (inputs, outputs) in enumerate(spec.layers):
-        end = place + inputs * outputs
-        tensors[f"layers.{index}.weight"] = theta[place:end].reshape(outputs, inputs)
-        tensors[f"layers.{index}.bias"] = theta[end : end + outputs]
-        place = end + outputs
-    if normalisation is not None:
-        tensors["observation.mean"], tensors["observation.inverse_deviation"] = normalisation
-    return tensors
-
-
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value

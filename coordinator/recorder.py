@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from coordinator.directory import RunDirectory, policy_tensors
+from coordinator.directory import RunDirectory
 from coordinator.log import UpdateLog
 from coordinator.pool.events import CentreJudged
 from coordinator.update import Made
 from coordinator.versions import Version
+from protocol.policy_file import to_tensors
 from protocol.spec import RunSpec
 
 POLICY_SECONDS = 1.0
@@ -102,7 +103,7 @@ class Recorder:
         point = version.point
         normalisation = None if point.normalizer is None else point.normalizer.policy_input()
         self._directory.write_policy(
-            policy_tensors(self._spec, point.theta, normalisation),
+            to_tensors(self._spec, point.theta, normalisation),
             {
                 "run": self._directory.run,
                 "version": str(point.version),

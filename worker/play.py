@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from protocol import spec as run_spec
 from protocol.errors import ShoalError
+from protocol.policy_file import PolicyError, from_tensors
 from protocol.spec import RunSpec
 from protocol.state import params_hash
 from worker.evaluation import environments
@@ -24,10 +25,6 @@ from worker.evaluation.lanes import Environment, Lanes
 FILMS = (".mp4", ".gif")
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
 """Variables of which a window on Linux needs one."""
-
-
-class PolicyError(ShoalError):
-    """The run directory holds no policy that can be played."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +76,7 @@ def load(directory: Path) -> TrainedPolicy:
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise PolicyError(f"{file} can't be read ({error}): copy it again from the host") from None
-    theta = _theta(spec, tensors, file)
+    theta, statistics = from_tensors(spec, tensors, file)
     expected = about.get("params_hash")
     if expected is not None and expected != params_hash(theta):
         raise PolicyError(
@@ -87,12 +84,16 @@ def load(directory: Path) -> TrainedPolicy:
             "copy it again"
         )
     version = about.get("version", "0")
+    normalization = None
+    if statistics is not None:
+        size = spec.environment.observation.size
+        normalization = Normalization(*statistics, np.zeros(size), np.ones(size))
     return TrainedPolicy(
         spec=spec,
         run=about.get("run", spec.name),
         version=int(version) if re.fullmatch(r"\d{1,12}", version) else 0,
         theta=theta,
-        normalization=_normalization(spec, tensors, file),
+        normalization=normalization,
     )
 
 
@@ -263,33 +264,3 @@ def _frames_per_second(maker: environments.Maker) -> int:
         return int(instance.metadata.get("render_fps", 30))
     finally:
         instance.close()
-
-
-def _theta(
-    spec: RunSpec, tensors: dict[str, NDArray[np.float32]], file: Path
-) -> NDArray[np.float32]:
-    parts = []
-    for index, (inputs, outputs) in enumerate(spec.layers):
-        for name, shape in (("weight", (outputs, inputs)), ("bias", (outputs,))):
-            tensor = tensors.get(f"layers.{index}.{name}")
-            if tensor is None or tensor.shape != shape or tensor.dtype != np.float32:
-                raise PolicyError(
-                    f"{file} has no float32 layers.{index}.{name} of shape {shape}, as spec.toml "
-                    "asks: the two are of different runs"
-                )
-            parts.append(tensor.ravel())
-    return np.concatenate(parts)
-
-
-def _normalization(
-    spec: RunSpec, tensors: dict[str, NDArray[np.float32]], file: Path
-) -> Normalization | None:
-    if not spec.normalizer.enabled:
-        return None
-    size = spec.environment.observation.size
-    columns = [tensors.get(f"observation.{name}") for name in ("mean", "inverse_deviation")]
-    if any(column is None or column.shape != (size,) for column in columns):
-        raise PolicyError(f"{file} lacks the observation statistics that spec.toml asks for")
-    mean, inverse = columns
-    assert mean is not None and inverse is not None
-    return Normalization(mean, inverse, np.zeros(size), np.ones(size))

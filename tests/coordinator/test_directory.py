@@ -9,7 +9,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from coordinator.directory import DirectoryError, RunDirectory, policy_tensors
+from coordinator.directory import DirectoryError, RunDirectory
 from protocol import spec as run_spec
 from tests.coordinator.runs import spec_of
 
@@ -90,17 +90,3 @@ def test_policy_that_cannot_be_written_leaves_the_old_one(directory: RunDirector
     with pytest.raises(DirectoryError, match="can't take the policy"):
         directory.write_policy({"x": np.zeros(1, dtype=np.float32)}, {})
     assert not list(directory.path.glob(".policy-*"))
-
-
-def test_tensors_are_the_layers_in_the_order_of_theta() -> None:
-    spec = spec_of(policy={"kind": "mlp", "hidden": [3]})
-    theta = np.arange(spec.size, dtype=np.float32)
-    mean, inverse = np.array([1, 2], np.float32), np.array([3, 4], np.float32)
-    tensors = policy_tensors(spec, theta, (mean, inverse))
-    assert tensors["layers.0.weight"].tolist() == [[0, 1], [2, 3], [4, 5]]
-    assert tensors["layers.0.bias"].tolist() == [6, 7, 8]
-    assert tensors["layers.1.weight"].tolist() == [[9, 10, 11], [12, 13, 14]]
-    assert tensors["layers.1.bias"].tolist() == [15, 16]
-    assert tensors["observation.mean"] is mean
-    assert tensors["observation.inverse_deviation"] is inverse
-    assert set(policy_tensors(spec, theta, None)) == {name for name in tensors if "lay" in name}

@@ -17,6 +17,7 @@ from safetensors.numpy import save_file
 from protocol import replay
 from protocol import spec as run_spec
 from protocol.errors import ShoalError
+from protocol.policy_file import PolicyError
 from protocol.state import params_hash
 from worker import play
 from worker.evaluation import environments
@@ -84,24 +85,24 @@ def test_a_film_may_be_a_gif(tmp_path: Path) -> None:
 
 
 def test_mistakes_are_named(tmp_path: Path) -> None:
-    with pytest.raises(play.PolicyError, match=r"holds no policy\.safetensors"):
+    with pytest.raises(PolicyError, match=r"holds no policy\.safetensors"):
         play.load(tmp_path)
     kept_run(tmp_path, params_hash="0" * 32)
-    with pytest.raises(play.PolicyError, match="damaged"):
+    with pytest.raises(PolicyError, match="damaged"):
         play.load(tmp_path)
     kept_run(tmp_path)
     other = run_spec.parse(
         run_spec.merge(run_spec.to_plain(SPEC), {"policy": {"hidden": [5]}, "stop": {}})
     )
     (tmp_path / "spec.toml").write_text(run_spec.to_toml(other))
-    with pytest.raises(play.PolicyError, match="different runs"):
+    with pytest.raises(PolicyError, match="different runs"):
         play.load(tmp_path)
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     kept_run(tmp_path)
     (tmp_path / "policy.safetensors").write_bytes(b"\xff" * 100)
-    with pytest.raises(play.PolicyError, match="can't be read"):
+    with pytest.raises(PolicyError, match="can't be read"):
         play.load(tmp_path)
 
 
@@ -122,7 +123,7 @@ def test_a_policy_that_may_not_be_read_is_told_from_one_that_is_not_there(tmp_pa
     kept_run(tmp_path)
     file = tmp_path / "policy.safetensors"
     file.chmod(0)
-    with without_rights(), pytest.raises(play.PolicyError, match="you may not read") as told:
+    with without_rights(), pytest.raises(PolicyError, match="you may not read") as told:
         play.load(tmp_path)
     assert str(file) in str(told.value)
 

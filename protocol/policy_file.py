@@ -1,0 +1,73 @@
+"""The layout of a policy file: the named tensors of a policy, written and read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.errors import ShoalError
+from protocol.spec import RunSpec
+
+Statistics = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Mean and inverse deviation of the observations, each of shape (observation size,)."""
+
+
+class PolicyError(ShoalError):
+    """The run directory holds no policy that can be played."""
+
+
+def to_tensors(
+    spec: RunSpec, theta: NDArray[np.float32], statistics: Statistics | None
+) -> dict[str, NDArray[np.float32]]:
+    """Named tensors of a policy: `layers.<i>.weight` (outputs, inputs), `layers.<i>.bias`, and with
+    a normaliser `observation.mean` and `observation.inverse_deviation`.
+
+    `theta` has shape (spec.size,).
+    """
+    tensors: dict[str, NDArray[np.float32]] = {}
+    place = 0
+    for name, shape in _layout(spec):
+        end = place + int(np.prod(shape))
+        tensors[name] = theta[place:end].reshape(shape)
+        place = end
+    if statistics is not None:
+        tensors["observation.mean"], tensors["observation.inverse_deviation"] = statistics
+    return tensors
+
+
+def from_tensors(
+    spec: RunSpec, tensors: Mapping[str, NDArray[np.float32]], file: Path
+) -> tuple[NDArray[np.float32], Statistics | None]:
+    """Parameters of shape (spec.size,), and the statistics where the spec has a normaliser.
+
+    Raises `PolicyError`, which names `file`, where a tensor is missing or of another shape.
+    """
+    parts = []
+    for name, shape in _layout(spec):
+        tensor = tensors.get(name)
+        if tensor is None or tensor.shape != shape or tensor.dtype != np.float32:
+            raise PolicyError(
+                f"{file} has no float32 {name} of shape {shape}, as spec.toml "
+                "asks: the two are of different runs"
+            )
+        parts.append(tensor.ravel())
+    theta = np.concatenate(parts)
+    if not spec.normalizer.enabled:
+        return theta, None
+    mean, inverse = (tensors.get(f"observation.{name}") for name in ("mean", "inverse_deviation"))
+    shape = (spec.environment.observation.size,)
+    if mean is None or inverse is None or not mean.shape == inverse.shape == shape:
+        raise PolicyError(f"{file} lacks the observation statistics that spec.toml asks for")
+    return theta, (mean, inverse)
+
+
+def _layout(spec: RunSpec) -> list[tuple[str, tuple[int, ...]]]:
+    """Name and shape of each tensor of parameters, in the order of theta."""
+    layout: list[tuple[str, tuple[int, ...]]] = []
+    for index, (inputs, outputs) in enumerate(spec.layers):
+        layout.append((f"layers.{index}.weight", (outputs, inputs)))
+        layout.append((f"layers.{index}.bias", (outputs,)))
+    return layout
