@@ -372,25 +372,30 @@ def field_table() -> list[tuple[int | None, str, str, list[tuple[str, str]]]]:
     for kind in kinds:
         info = msgspec.inspect.type_info(kind)
         assert isinstance(info, msgspec.inspect.StructType)
-        fields = [(field.name, _describe(field.type)) for field in info.fields]
+        fields = [(field.name, describe(field.type)) for field in info.fields]
         meaning = (kind.__doc__ or "").strip().splitlines()[0]
         rows.append((_NUMBERS.get(kind), kind.__name__, meaning, fields))
     return rows
 
 
-def _describe(kind: Any) -> str:
+def describe(kind: Any) -> str:
     """A field's type and bounds in a few words."""
     inspect = msgspec.inspect
+    if isinstance(kind, inspect.Metadata):
+        return describe(kind.type)
+    if isinstance(kind, inspect.UnionType):
+        parts = [describe(part) for part in kind.types if not isinstance(part, inspect.NoneType)]
+        return " or ".join(parts)
     if isinstance(kind, inspect.LiteralType):
         return " or ".join(f"`{value}`" for value in kind.values)
     if isinstance(kind, inspect.VarTupleType):
-        return f"up to {kind.max_length:,} of ({_describe(kind.item_type)})"
+        return f"up to {kind.max_length:,} of ({describe(kind.item_type)})"
     if isinstance(kind, inspect.TupleType):
-        return ", ".join(_describe(item) for item in kind.item_types)
+        return ", ".join(describe(item) for item in kind.item_types)
     if isinstance(kind, inspect.StructType):
         return kind.cls.__name__
     if isinstance(kind, inspect.DictType):
-        pair = f"{_describe(kind.key_type)} to {_describe(kind.value_type)}"
+        pair = f"{describe(kind.key_type)} to {describe(kind.value_type)}"
         return f"map of up to {kind.max_length} of ({pair})"
     name = type(kind).__name__.removesuffix("Type").lower()
     bounds = [

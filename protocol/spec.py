@@ -105,12 +105,15 @@ class PolicySpec(Section, frozen=True, kw_only=True):
     hidden: Annotated[
         tuple[Annotated[int, msgspec.Meta(ge=1, le=1 << 16)], ...], msgspec.Meta(max_length=8)
     ] = (32,)
+    """Widths of the hidden layers of an `mlp`."""
     activation: Literal["tanh", "relu"] = "tanh"
+    """Between the layers of an `mlp`."""
     squash: Literal["clip", "tanh"] = "clip"
     """How outputs become continuous actions: clipped to the bounds, or tanh scaled to them."""
     initialisation: Literal["zero", "scaled"] = "scaled"
     """`zero`, or normal noise divided by the square root of a layer's inputs."""
     initial_scale: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] = 1.0
+    """Factor of the `scaled` noise."""
 
 
 class StrategySpec(Section, frozen=True, kw_only=True):
@@ -121,6 +124,7 @@ class StrategySpec(Section, frozen=True, kw_only=True):
     population: Annotated[int, msgspec.Meta(ge=2, le=65_536, multiple_of=2)] = 64
     """Members of a batch; two per direction."""
     sigma: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] = 0.1
+    """Size of the perturbations."""
 
 
 class OptimizerSpec(Section, frozen=True, kw_only=True):
@@ -128,11 +132,15 @@ class OptimizerSpec(Section, frozen=True, kw_only=True):
 
     kind: Literal["normalised", "sgd", "adam"] = "normalised"
     learning_rate: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] = 0.5
+    """Length of a step; of `normalised`, its norm before momentum."""
     momentum: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 0.8
+    """Of `normalised` and `sgd`."""
     beta1: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 0.9
     beta2: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 0.999
     epsilon: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 1e-8
+    """As beta1 and beta2: of `adam`."""
     weight_decay: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 0.0
+    """L2 penalty: this times the parameters is taken off the gradient."""
 
 
 class NormalizerSpec(Section, frozen=True, kw_only=True):
@@ -153,7 +161,7 @@ class PoolSpec(Section, frozen=True, kw_only=True):
     stale_share: Fraction = 0.25
     """Share of a batch that may be evaluated one version early, where staleness is allowed."""
     task_seconds: Annotated[float, msgspec.Meta(gt=0.0, le=600.0)] = 2.0
-    """Seconds of work that a task aims at most at."""
+    """Seconds of work that a task has at most."""
     minimum_task_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=60.0)] = 0.2
     """Tasks are not cut shorter than this: below it the messages would cost more than the work."""
     lease_floor: Annotated[float, msgspec.Meta(ge=0.1, le=3600.0)] = 2.0
@@ -177,8 +185,11 @@ class StopSpec(Section, frozen=True, kw_only=True):
     target: Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)] | None = None
     """Mean return of the centre over a full evaluation."""
     updates: Annotated[int, msgspec.Meta(ge=0, le=2**40)] | None = None
+    """Updates made; the centre is judged once more then."""
     episodes: Annotated[int, msgspec.Meta(ge=1, le=2**50)] | None = None
+    """Members' episodes that counted."""
     seconds: Annotated[float, msgspec.Meta(gt=0.0, le=1e9)] | None = None
+    """Seconds since the coordinator's start."""
 
 
 class RunSpec(Section, frozen=True, kw_only=True):

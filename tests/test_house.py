@@ -5,6 +5,7 @@ import importlib.util
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -74,12 +75,22 @@ def test_module_opens_with_one_sentence(path: Path) -> None:
     assert text.split("\n\n")[0].rstrip().endswith(".")
 
 
-def test_protocol_document_has_every_message_as_declared() -> None:
-    script = ROOT / "scripts" / "write_protocol_tables.py"
-    located = importlib.util.spec_from_file_location("write_protocol_tables", script)
+def script(name: str) -> ModuleType:
+    """A script of ours as a module."""
+    located = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
     assert located is not None and located.loader is not None
-    writer = importlib.util.module_from_spec(located)
-    located.loader.exec_module(writer)
+    module = importlib.util.module_from_spec(located)
+    located.loader.exec_module(module)
+    return module
+
+
+def test_run_spec_document_has_every_field_as_declared() -> None:
+    document = (ROOT / "docs" / "run-spec.md").read_text(encoding="utf-8")
+    assert script("write_run_spec").document() == document, "run scripts/write_run_spec.py"
+
+
+def test_protocol_document_has_every_message_as_declared() -> None:
+    writer = script("write_protocol_tables")
     document = (ROOT / "docs" / "protocol.md").read_text(encoding="utf-8")
     assert writer.rewritten(document) == document, "run scripts/write_protocol_tables.py"
 
