@@ -21,6 +21,10 @@ from protocol.packing import WireError, pack, unpack
 PROTOCOL_VERSION = 1
 MAX_PARAMETERS = 1 << 28
 """More than this many parameters (1 GiB of float32) is refused by every peer."""
+MAX_STATISTICS = 150_000
+"""Bytes that the observation sums of one result or update must stay below."""
+STATISTIC_BYTES = 16 + 16
+"""Of one observation's sum and sum of squares in them, at most; see `normalizer.to_bytes`."""
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}\Z"
 Name = Annotated[
@@ -365,6 +369,13 @@ def _check_together(spec: RunSpec) -> None:
         raise SpecError(
             f"the policy has {spec.size:.3g} parameters, over the limit of {MAX_PARAMETERS:,}: "
             "use smaller layers in policy.hidden, or an environment with smaller observations"
+        )
+    observed = spec.environment.observation.size
+    if spec.normalizer.enabled and 7 + observed * STATISTIC_BYTES >= MAX_STATISTICS:
+        raise SpecError(
+            f"normalizer.enabled is true with {observed:,} observations, whose sums would not fit "
+            f"a message: at most {(MAX_STATISTICS - 8) // STATISTIC_BYTES:,} can be normalised, "
+            "set it to false, or wrap the environment so that its observations are fewer"
         )
     if spec.centre.screening > spec.centre.episodes:
         raise SpecError(

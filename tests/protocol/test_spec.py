@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from protocol import spec as run_spec
 from protocol.errors import ShoalError
+from protocol.normalizer import ObservationSums, to_bytes
 from protocol.packing import pack
 from protocol.spec import Box, Discrete, RunSpec, SpecError
 from tests.protocol import generated
@@ -331,6 +332,25 @@ def test_a_mutated_spec_is_a_spec_or_a_spec_error(data: st.DataObject) -> None:
         assert "\n" not in str(error).replace("\\n", "")
     else:
         assert run_spec.from_bytes(run_spec.to_bytes(spec)) == spec
+
+
+@pytest.mark.parametrize(("size", "fits"), [(4687, True), (4688, False), (84 * 84, False)])
+def test_a_normaliser_is_refused_where_its_sums_fit_no_message(size: int, fits: bool) -> None:
+    changes: dict[str, Any] = {
+        "environment": {"observation": {"kind": "box", "shape": [size]}},
+        "policy": {"hidden": [1]},
+    }
+    assert parse(**changes).environment.observation.size == size
+    changes["normalizer"] = {"enabled": True}
+    if fits:
+        spec = parse(**changes)
+        # 16 bytes each, signed and unsigned.
+        sums = ObservationSums(1, (-(2**127),) * size, (2**128 - 1,) * size)
+        assert len(to_bytes(sums)) < run_spec.MAX_STATISTICS
+        assert spec.normalizer.enabled
+    else:
+        with pytest.raises(SpecError, match=rf"{size:,} observations.*at most 4,687 can be"):
+            parse(**changes)
 
 
 # What follows from a spec.
