@@ -38,7 +38,16 @@ def initial_state(spec: RunSpec) -> State:
 
 
 def terms(spec: RunSpec, update: Update) -> UpdateTerms:
-    """The numbers of an update, unpacked and bounded. Raises `WireError`."""
+    """The numbers of an update, unpacked and bounded.
+
+    Raises `WireError`, also for amendments: this version knows none, and to leave one out would
+    lead elsewhere.
+    """
+    if update.amendments:
+        names = ", ".join(sorted(update.amendments))[:200]
+        raise WireError(
+            f"update {update.version} has amendments that this version does not know: {names!a}"
+        )
     dims = spec.environment.observation.size
     cohorts = tuple(
         CohortTerms(

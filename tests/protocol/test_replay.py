@@ -160,6 +160,16 @@ def test_an_update_that_leads_elsewhere_does_not_fit(changes: dict[str, Any]) ->
         follow(RUN, RULES, STATES[2], broken(**changes))
 
 
+def test_amendments_that_this_version_does_not_know_are_not_ignored() -> None:
+    run = spec()
+    states, updates = leader(run, 1)
+    amended = msgspec.structs.replace(updates[0], amendments={"sigma_decay": 0.5})
+    with pytest.raises(WireError, match=r"amendments that this version does not know.*sigma_decay"):
+        follow(run, replay.arithmetic(run), states[0], amended)
+    with pytest.raises(WireError, match="amendments"):
+        replay.terms(run, amended)
+
+
 def test_a_state_that_differs_below_the_parameters_does_not_fit() -> None:
     proved = broken(state_digest=snapshot.state_digest(STATES[3]))
     assert follow(RUN, RULES, STATES[2], proved).theta.tobytes() == STATES[3].theta.tobytes()
