@@ -42,13 +42,14 @@ from coordinator.recorder import Recorder
 from coordinator.results import judge
 from coordinator.serving import Serving
 from coordinator.versions import Versions
-from coordinator.voice import Phase, RunState, Voice, beat_payload
+from coordinator.voice import Voice, beat_payload
 from protocol import messages, noise, replay, snapshot, topics
 from protocol.address import Address
 from protocol.clock import now
 from protocol.envelope import Wrapping, open_plain, open_sealed, wrapping_of
 from protocol.identity import new_session
 from protocol.link import Link, Will, client_id
+from protocol.messages import Phase, RunState
 from protocol.packing import WireError
 from protocol.spec import RunSpec
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from coordinator.peers import Leader, Peer
 from coordinator.pool.events import SendAcknowledge, SendTask, SessionId
 from protocol import messages, topics
@@ -11,10 +9,8 @@ from protocol import spec as run_spec
 from protocol.envelope import plain, sealed, signed
 from protocol.identity import lease_token
 from protocol.link import Link
+from protocol.messages import Phase, RunState
 from protocol.spec import PROTOCOL_VERSION, RunSpec
-
-Phase = Literal["open", "updating", "finished", "lost"]
-RunState = Literal["running", "finished", "stopped"]
 
 LONGEST_REASON = 500
 

@@ -38,6 +38,15 @@ Label = Annotated[str, msgspec.Meta(max_length=64)]
 Reason = Annotated[str, msgspec.Meta(max_length=500)]
 Packed = Annotated[bytes, msgspec.Meta(max_length=200_000)]
 
+RunState = Literal["running", "paused", "finished", "stopped"]
+Phase = Literal["open", "updating", "paused", "finished", "lost"]
+"""What a run is doing; `lost` is what the broker says for a coordinator that is gone."""
+TaskKind = Literal["members", "centre"]
+Cause = Literal["handed-back", "gone", "worker", "spec"]
+"""Why a lease is given back: unasked, its version is not to be had, this machine, or the run."""
+Outcome = Literal["accepted", "late", "duplicate", "refused"]
+WorkerState = Literal["idle", "busy", "paused", "catching-up"]
+
 
 class Message(msgspec.Struct, frozen=True, array_like=True, kw_only=False):
     """Base of all messages: a msgpack array whose first element is the type's number.
@@ -73,7 +82,7 @@ class Epoch(Message, frozen=True, tag=1):
     number: Annotated[int, msgspec.Meta(ge=1, le=2**40)]
     rank: Annotated[int, msgspec.Meta(ge=0, le=1000)]
     spec: Packed
-    state: Literal["running", "paused", "finished", "stopped"]
+    state: RunState
     version: Version
     digest: Digest
     minimum_client: Label = "0"
@@ -86,7 +95,7 @@ class Beat(Message, frozen=True, tag=2):
     epoch: Count
     version: Version
     digest: Digest
-    phase: Literal["open", "updating", "paused", "finished", "lost"]
+    phase: Phase
 
 
 class Update(Message, frozen=True, tag=3):
@@ -143,7 +152,7 @@ class Task(Message, frozen=True, tag=6):
     """What a worker evaluates under a lease; MAC under the session key."""
 
     task: TaskId
-    kind: Literal["members", "centre"]
+    kind: TaskKind
     version: Version
     digest: Digest
     first: Direction
@@ -164,7 +173,7 @@ class Result(Message, frozen=True, tag=7):
     """
 
     task: TaskId
-    kind: Literal["members", "centre"]
+    kind: TaskKind
     version: Version
     first: Direction
     count: Annotated[int, msgspec.Meta(ge=1, le=MAX_TASK_DIRECTIONS)]
@@ -184,7 +193,7 @@ class Refusal(Message, frozen=True, tag=8):
 
     task: TaskId
     token: Token
-    cause: Literal["handed-back", "gone", "worker", "spec"]
+    cause: Cause
     reason: Reason
 
 
@@ -192,7 +201,7 @@ class Acknowledge(Message, frozen=True, tag=9):
     """Results that the coordinator answers for, where no next task carries the news."""
 
     tasks: Annotated[tuple[TaskId, ...], msgspec.Meta(max_length=256)]
-    outcome: Literal["accepted", "late", "duplicate", "refused"]
+    outcome: Outcome
     reason: Reason = ""
 
 
@@ -207,8 +216,6 @@ class CatchUp(Message, frozen=True, tag=11):
     """A worker at `version` asks for what it missed: updates, or a snapshot where that is less."""
 
     version: Version
-    fresh: bool
-    """it has no state at all, or dropped it: the spec's version 0 costs it nothing"""
 
 
 class Manifest(Message, frozen=True, tag=12):
@@ -240,7 +247,7 @@ class Chunk(Message, frozen=True, tag=14):
 class Status(Message, frozen=True, tag=15):
     """A worker's heartbeat while it has nothing to send."""
 
-    state: Literal["idle", "busy", "paused", "catching-up"]
+    state: WorkerState
     version: Version
 
 
@@ -267,7 +274,7 @@ class Here(Message, frozen=True, tag=19):
     run: Label
     host_key: Key
     environment: Annotated[str, msgspec.Meta(max_length=128)]
-    state: Literal["running", "paused", "finished", "stopped"]
+    state: RunState
 
 
 AnyMessage = (

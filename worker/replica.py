@@ -352,7 +352,7 @@ class Replica:
         self._ask_at = now + self._patience * self._jitter()
         self._patience = min(2.0 * self._patience, LONGEST_PATIENCE)
         self._asked = True
-        self._commands.append(Ask(CatchUp(self._state.version, self._state.version == 0)))
+        self._commands.append(Ask(CatchUp(self._state.version)))
         if self._known <= self._state.version:
             self._hints_in_vain += 1
             if self._hints_in_vain >= HINTS_IN_VAIN:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from protocol import topics
 from protocol.envelope import Wrapping, open_plain, peek_signed, wrapping_of
@@ -25,11 +25,13 @@ from protocol.messages import (
     Manifest,
     Message,
     Notice,
+    Outcome,
     Refusal,
     Status,
     Task,
     Update,
     Welcome,
+    WorkerState,
 )
 from protocol.packing import WireError
 from protocol.spec import RunSpec
@@ -441,7 +443,7 @@ class Session:
         elif self.workload is not None:
             self._do(self.workload.take(task, now), now)
 
-    def _answered(self, tasks: tuple[int, ...], outcome: str, reason: str, now: float) -> None:
+    def _answered(self, tasks: tuple[int, ...], outcome: Outcome, reason: str, now: float) -> None:
         if self.workload is not None:
             self._do(self.workload.answered(tasks, outcome, reason), now)
 
@@ -511,7 +513,7 @@ class Session:
             self._credit_told = wanted
             self._request(Credit(wanted, self.replica.version), now)
 
-    def _state_word(self) -> Literal["idle", "busy", "paused", "catching-up"]:
+    def _state_word(self) -> WorkerState:
         if self._running:
             return "busy"
         if self.replica is None or self.replica.behind:

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
-from typing import Literal
 
-from protocol.messages import Refusal, Task
+from protocol.messages import Cause, Outcome, Refusal, Task
 from protocol.packing import WireError
 from protocol.spec import RunSpec
 from worker import replica
@@ -24,7 +23,6 @@ from worker.results import NoResultError, result_of
 WAIT_FOR_VERSION = 30.0
 """Seconds that a task may wait for its version."""
 
-Cause = Literal["handed-back", "gone", "worker", "spec"]
 Deed = Evaluate | Abandon | Say | Refusal | replica.Command
 
 
@@ -117,7 +115,7 @@ class Workload:
             self.leases.end(lease.task.task)
         self.outbox.make_due(now)
 
-    def answered(self, tasks: tuple[int, ...], outcome: str, reason: str) -> list[Deed]:
+    def answered(self, tasks: tuple[int, ...], outcome: Outcome, reason: str) -> list[Deed]:
         """The coordinator answers for results."""
         found = self.outbox.acknowledge(tasks)
         self.outcomes[outcome] += found

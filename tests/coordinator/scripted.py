@@ -319,7 +319,7 @@ class ScriptedWorker:
             )
         )
         if self.state is not None and welcome.version > self.state.version:
-            self.ask(CatchUp(self.state.version, False))
+            self.ask(CatchUp(self.state.version))
         for result in list(self.unanswered.values()):
             self.send(result)
 
@@ -350,7 +350,7 @@ class ScriptedWorker:
             update = self._later.pop(self.state.version)
             self._reach(replay.follow(self.spec, rules, self.state, update))
         if self._later and max(self._later) > self.state.version and self.key is not None:
-            self.ask(CatchUp(self.state.version, False))
+            self.ask(CatchUp(self.state.version))
         self._work()
 
     def _reach(self, state: State) -> None:

@@ -68,7 +68,7 @@ class Scene:
     async def settled(self) -> None:
         """Everything that mallory sent so far has been judged."""
         before = len(self.mallory.heard.missed)
-        self.mallory.ask(CatchUp(0, False))
+        self.mallory.ask(CatchUp(0))
         await self.mallory.until(lambda: len(self.mallory.heard.missed) > before)
 
     def result(self, **changes: object) -> Result:
@@ -188,12 +188,12 @@ def chunks_out_of_range(scene: Scene) -> None:
 
 def catch_up_from_the_future(scene: Scene) -> None:
     for version in (2, 3, 1 << 40):
-        scene.mallory.ask(CatchUp(version, True))
+        scene.mallory.ask(CatchUp(version))
 
 
 def catch_up_in_a_loop(scene: Scene) -> None:
     for _ in range(300):
-        scene.mallory.ask(CatchUp(0, True))
+        scene.mallory.ask(CatchUp(0))
 
 
 def questions_to_everybody(scene: Scene) -> None:

@@ -170,7 +170,7 @@ async def stage(directory: Path, url: str | None = None) -> AsyncIterator[tuple[
 async def test_few_missed_updates_come_as_they_were_published(tmp_path: Path) -> None:
     async with stage(tmp_path) as (play, joiner):
         payloads = play.grow(*[100] * 20)
-        play.ask(joiner, CatchUp(5, False))
+        play.ask(joiner, CatchUp(5))
         await joiner.until(updates=15)
         assert joiner.payloads == payloads[5:]
 
@@ -179,9 +179,9 @@ async def test_who_is_in_step_or_ahead_gets_nothing(tmp_path: Path) -> None:
     async with stage(tmp_path) as (play, joiner):
         play.grow(100)
         for version in (1, 2, 1 << 40):
-            play.ask(joiner, CatchUp(version, False))
+            play.ask(joiner, CatchUp(version))
             await asyncio.sleep(0)
-        play.ask(joiner, CatchUp(0, False))
+        play.ask(joiner, CatchUp(0))
         await joiner.until(updates=1)
 
 
@@ -192,7 +192,7 @@ async def test_many_missed_updates_come_page_by_page(
     async with stage(tmp_path) as (play, joiner):
         payloads = play.grow(*[60] * 20)
         for version, have in ((0, 8), (8, 16), (16, 20)):
-            play.ask(joiner, CatchUp(version, True))
+            play.ask(joiner, CatchUp(version))
             await joiner.until(updates=have)
         assert joiner.payloads == payloads
 
@@ -200,7 +200,7 @@ async def test_many_missed_updates_come_page_by_page(
 async def test_large_updates_come_few_at_a_time(tmp_path: Path) -> None:
     async with stage(tmp_path) as (play, joiner):
         payloads = play.grow(*[MAX_MESSAGE] * 7)
-        play.ask(joiner, CatchUp(0, True))
+        play.ask(joiner, CatchUp(0))
         await joiner.until(updates=3)
         assert joiner.payloads == payloads[:3]
 
@@ -208,7 +208,7 @@ async def test_large_updates_come_few_at_a_time(tmp_path: Path) -> None:
 async def test_snapshot_comes_where_it_is_less_and_every_chunk_is_proved(tmp_path: Path) -> None:
     async with stage(tmp_path) as (play, joiner):
         play.grow(*[MAX_MESSAGE] * (SIZE // MAX_MESSAGE + 1))
-        play.ask(joiner, CatchUp(0, True))
+        play.ask(joiner, CatchUp(0))
         await joiner.until(manifests=1)
         manifest = joiner.manifests[0]
         assert (manifest.version, manifest.total) == (play.state.version, SIZE)
@@ -226,13 +226,13 @@ async def test_snapshot_comes_where_it_is_less_and_every_chunk_is_proved(tmp_pat
 async def test_newer_snapshot_does_not_disturb_who_fetches_the_one_before(tmp_path: Path) -> None:
     async with stage(tmp_path) as (play, joiner):
         play.grow(*[MAX_MESSAGE] * 10)
-        play.ask(joiner, CatchUp(0, True))
+        play.ask(joiner, CatchUp(0))
         await joiner.until(manifests=1)
         play.grow(*[1000] * 3)
-        play.ask(joiner, CatchUp(0, True))
+        play.ask(joiner, CatchUp(0))
         await joiner.until(manifests=2)
         play.grow(*[MAX_MESSAGE] * 2)
-        play.ask(joiner, CatchUp(0, True))
+        play.ask(joiner, CatchUp(0))
         await joiner.until(manifests=3)
         # A little later the same is offered again, much later a new one.
         assert [manifest.version for manifest in joiner.manifests] == [10, 10, 15]
@@ -246,7 +246,7 @@ async def test_newer_snapshot_does_not_disturb_who_fetches_the_one_before(tmp_pa
 async def test_chunks_out_of_range_are_not_there(tmp_path: Path) -> None:
     async with stage(tmp_path) as (play, joiner):
         play.grow(*[MAX_MESSAGE] * 10)
-        play.ask(joiner, CatchUp(0, True))
+        play.ask(joiner, CatchUp(0))
         await joiner.until(manifests=1)
         play.ask(joiner, ChunkRequest(10, 1 << 20, 64))
         await asyncio.sleep(0)
@@ -263,9 +263,9 @@ async def test_who_waits_longest_is_served_first(tmp_path: Path) -> None:
         second = dataclasses.replace(joiner.peer, id=SessionId(joiner.session.worker, "zzzzzz"))
         inbox = topics.inbox(play.run_id, joiner.session.worker, "zzzzzz")
         await joiner.link.subscribe({inbox: 0})
-        play.ask(joiner, CatchUp(8, False))
-        play.serving.ask(second, CatchUp(7, False))
-        play.ask(joiner, CatchUp(6, False))
+        play.ask(joiner, CatchUp(8))
+        play.serving.ask(second, CatchUp(7))
+        play.ask(joiner, CatchUp(6))
         await joiner.until(updates=5)
         assert [payload[1] for payload in joiner.payloads] == [6, 7, 8, 7, 8]
 
@@ -274,7 +274,7 @@ async def test_only_the_last_of_many_requests_counts(tmp_path: Path) -> None:
     async with stage(tmp_path) as (play, joiner):
         play.grow(*[100] * 9)
         for version in (0, 3, 0, 8):
-            play.ask(joiner, CatchUp(version, False))
+            play.ask(joiner, CatchUp(version))
         await joiner.until(updates=1)
 
 
@@ -284,14 +284,14 @@ async def test_asking_in_a_loop_gets_no_more_than_the_allowance(
     monkeypatch.setattr(serving, "ALLOWED_PER_MINUTE", 0)
     async with stage(tmp_path) as (play, joiner):
         play.grow(*[MAX_MESSAGE] * 9, 100)
-        play.ask(joiner, CatchUp(0, True))
+        play.ask(joiner, CatchUp(0))
         await joiner.until(manifests=1)
         other = Joiner(play)
         async with running((other.link, other.connected)):
             for _ in range(40):
                 play.ask(joiner, ChunkRequest(10, 0, 8))
                 # Whoever waits longest is served first, so the loop does not starve others.
-                play.ask(other, CatchUp(9, False))
+                play.ask(other, CatchUp(9))
                 before = len(other.payloads)
                 await other.until(updates=before + 1)
         served = sum(len(chunk.data) for chunk in joiner.chunks)
@@ -306,7 +306,7 @@ async def test_waits_while_the_link_has_much_to_send(tmp_path: Path) -> None:
     try:
         async with stage(tmp_path, mosquitto.url) as (play, joiner):
             play.grow(*[MAX_MESSAGE] * 30)
-            play.ask(joiner, CatchUp(0, True))
+            play.ask(joiner, CatchUp(0))
             await joiner.until(manifests=1)
             mosquitto.process.send_signal(signal.SIGSTOP)
             most = 0
@@ -329,7 +329,7 @@ async def test_snapshots_and_allowances_are_forgotten(
 ) -> None:
     async with stage(tmp_path) as (play, joiner):
         play.grow(*[MAX_MESSAGE] * 10)
-        play.ask(joiner, CatchUp(0, True))
+        play.ask(joiner, CatchUp(0))
         await joiner.until(manifests=1)
         play.serving.forget_old()
         assert play.serving._frozen
@@ -342,7 +342,7 @@ async def test_log_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     async with stage(tmp_path) as (play, joiner):
         play.grow(100)
         play.log.close()
-        play.ask(joiner, CatchUp(0, True))
+        play.ask(joiner, CatchUp(0))
         with pytest.raises(LogError, match="can't be read"):
             await asyncio.wait_for(play.task, DEADLINE)
 

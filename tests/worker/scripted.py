@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -171,7 +171,7 @@ class Host:
         self,
         first: int = 0,
         count: int = 2,
-        kind: Literal["members", "centre"] = "members",
+        kind: messages.TaskKind = "members",
         version: int | None = None,
         **changes: Any,
     ) -> messages.Task:

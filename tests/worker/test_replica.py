@@ -233,7 +233,7 @@ def test_a_gap_that_nobody_fills_is_asked_for_at_a_bounded_rate(deliveries, welc
 def test_a_newcomer_asks_at_once_and_says_that_it_has_nothing():
     world = World(HOST)
     world.welcomed()
-    assert world.asked == [(1000.0, CatchUp(0, True))]
+    assert world.asked == [(1000.0, CatchUp(0))]
     answering(world)()
     assert world.arrived
 
@@ -257,7 +257,7 @@ def test_a_version_that_does_not_come_is_asked_for_after_some_grace():
     world.update(0)
     world.known(3)
     world.pass_time(1.0)
-    assert [request for _, request in world.asked] == [CatchUp(1, False)]
+    assert [request for _, request in world.asked] == [CatchUp(1)]
     assert 1000.2 <= world.asked[0][0] <= 1000.5
 
 
@@ -277,7 +277,7 @@ def test_an_answer_that_is_only_a_part_is_soon_asked_to_go_on():
     for version in range(5):
         world.update(version)
     world.pass_time(0.7)
-    assert [request for _, request in world.asked] == [CatchUp(0, True), CatchUp(5, False)]
+    assert [request for _, request in world.asked] == [CatchUp(0), CatchUp(5)]
 
 
 def test_hints_without_proof_are_followed_but_not_for_ever():
@@ -299,7 +299,7 @@ def test_a_beat_finds_the_last_update_missing():
     world.obey(world.replica.welcomed(0, HOST.digest(0), world.now))
     world.obey(world.replica.hinted(1, world.now))
     world.pass_time(0.6)
-    assert [request for _, request in world.asked] == [CatchUp(0, True)]
+    assert [request for _, request in world.asked] == [CatchUp(0)]
 
 
 def test_updates_that_wait_are_bounded_in_number_and_bytes(monkeypatch):
@@ -378,7 +378,7 @@ def test_a_wrong_hash_is_said_and_the_state_fetched_afresh():
     wrong, right = (b"x" * 16).hex(), HOST.digest(5).hex()
     assert wrong in world.told[0]
     assert right in world.told[0]
-    assert [request for _, request in world.asked][-1] == CatchUp(0, True)
+    assert [request for _, request in world.asked][-1] == CatchUp(0)
     assert sorted(world.forgotten) == [0, 1, 2, 3, 4]
     answering(world)()
     assert world.arrived
@@ -511,7 +511,7 @@ def test_a_snapshot_comes_in_windows_and_later_updates_follow_it():
         world.obey(world.replica.chunk(Chunk(2, index, data), world.now))
     assert world.arrived
     assert [request for _, request in world.asked] == [
-        CatchUp(0, True),
+        CatchUp(0),
         ChunkRequest(2, 0, 8),
         ChunkRequest(2, 8, len(chunks) - 8),
     ]
@@ -537,7 +537,7 @@ def test_a_snapshot_that_nobody_serves_is_given_up_and_asked_for_anew():
     world.obey(world.replica.manifest(WIDE.snapshot()[0], world.now))
     world.pass_time(40.0)
     requests = [request for _, request in world.asked]
-    assert requests.count(CatchUp(0, True)) >= 2
+    assert requests.count(CatchUp(0)) >= 2
     assert 5 <= sum(isinstance(request, ChunkRequest) for request in requests) <= 8
     assert "nobody sends the snapshot any more" in world.told[0]
     world.pass_time(1.0, serve(world))

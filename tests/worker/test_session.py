@@ -513,7 +513,7 @@ def test_a_task_ahead_of_the_replica_waits_and_asks_to_catch_up():
     desk.is_told(desk.host.task(version=2))
     assert desk.jobs == []
     desk.pass_time(1.0)
-    assert desk.told(messages.CatchUp) == [messages.CatchUp(0, True)]
+    assert desk.told(messages.CatchUp) == [messages.CatchUp(0)]
     for version in range(2):
         desk.hears(desk.inbox, desk.host.update(version))  # sent again, in the inbox
     assert len(desk.jobs) == 1
@@ -656,7 +656,7 @@ def test_another_hash_than_ours_voids_all_work_and_fetches_the_state_afresh():
     assert causes == {good.task: "gone", bad.task: "gone"}
     assert (b"x" * 16).hex() in desk.warnings
     assert desk.host.digest().hex() in desk.warnings
-    assert desk.told(messages.CatchUp) == [messages.CatchUp(0, True)]
+    assert desk.told(messages.CatchUp) == [messages.CatchUp(0)]
     assert [message.credit for message in desk.told(messages.Credit)] == [0]
     for version in range(3):
         desk.hears(desk.inbox, desk.host.update(version))
@@ -690,7 +690,7 @@ def test_a_newcomer_to_an_old_run_takes_tasks_only_once_it_is_in_step():
     desk.is_welcomed()
     assert desk.host.hello is not None
     assert desk.host.hello.credit == 0
-    assert desk.told(messages.CatchUp) == [messages.CatchUp(0, True)]
+    assert desk.told(messages.CatchUp) == [messages.CatchUp(0)]
     assert desk.told(messages.Credit) == []
     assert "catching up from version 0 to 4" in desk.session.view().idle_because
     for version in range(4):

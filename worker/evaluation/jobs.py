@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocol import normalizer
 from protocol.errors import ShoalError
+from protocol.messages import TaskKind
 from protocol.normalizer import NormalizerState, ObservationSums
 
 
@@ -34,7 +34,7 @@ class EvaluationJob:
         sigma: size of the perturbation, in standard deviations of the noise.
     """
 
-    kind: Literal["members", "centre"]
+    kind: TaskKind
     version: int
     first: int
     count: int

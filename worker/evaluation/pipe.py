@@ -7,10 +7,11 @@ says is bounded and checked all the same, since environments run beside it.
 
 from __future__ import annotations
 
-from typing import Annotated, BinaryIO, Literal
+from typing import Annotated, BinaryIO
 
 import msgspec
 
+from protocol.messages import TaskKind
 from protocol.packing import WireError
 from protocol.spec import MAX_PARAMETERS, RunSpec
 
@@ -51,7 +52,7 @@ class Evaluate(Message, frozen=True, tag=4):
     """A job or a part of one; answered by `Evaluated` or `Failed`, in the order of asking."""
 
     part: int
-    kind: Literal["members", "centre"]
+    kind: TaskKind
     version: int
     first: int
     count: int
