@@ -704,6 +704,16 @@ def centre_tasks(driver: Driver, id: SessionId) -> list[SendTask]:
     ]
 
 
+def test_who_still_holds_a_task_gets_one_of_the_new_version_at_once() -> None:
+    driver = Driver(spec(8, centre=CENTRE))
+    driver.measured(A, credit=2)
+    while not (driver.pool.updating and centre_tasks(driver, A)):
+        held = [t for t in tasks(driver.said) if t.task in driver.pool.leases]
+        driver.finish(min(held, key=lambda t: t.kind == "centre"), after=0.05)
+    assert len(driver.pool.sessions[A].leases) == 1
+    assert [t.kind for t in tasks(driver.send(Updated(1)))] == ["members"]
+
+
 def test_members_wait_for_a_centre_that_workers_are_about_to_forget() -> None:
     run = spec(4, centre=CENTRE)
     driver = Driver(run)
