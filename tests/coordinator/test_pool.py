@@ -244,6 +244,19 @@ def test_the_first_lease_of_a_session_leaves_time_to_start() -> None:
     assert lease.deadline - lease.issued == 60.0
 
 
+def test_a_slow_workers_lease_is_overdue_by_the_measure_of_the_others() -> None:
+    simulation = Simulation(spec(512))
+    for number in range(5):
+        simulation.join(f"worker{number}", speed=1e4)
+    slow = simulation.join("slow", speed=1e1)
+    simulation.run_for(600.0)
+    median = simulation.pool._leases._durations.median
+    assert median is not None
+    (lease,) = simulation.pool.sessions[slow.id].leases.values()
+    assert lease.expected - lease.issued > 5 * median
+    assert lease.overdue - lease.issued <= 3.001 * median
+
+
 def test_credit_is_regained_one_by_one() -> None:
     driver = Driver(spec(2048))
     driver.measured(A, credit=8)
