@@ -112,7 +112,7 @@ def test_random_bytes_raise_nothing_but_wire_errors() -> None:
 # Arrays.
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20))
 def test_integers_come_back_in_the_narrowest_width(values: list[int]) -> None:
     array = np.array(values, dtype=np.int64)
@@ -125,7 +125,7 @@ def test_integers_come_back_in_the_narrowest_width(values: list[int]) -> None:
         assert not all(-limit <= value < limit for value in values)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.floats(width=64), max_size=20) | st.lists(st.floats(width=32), max_size=20))
 def test_reals_come_back_exactly(values: list[float]) -> None:
     array = np.array(values, dtype=np.float64)
