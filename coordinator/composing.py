@@ -70,6 +70,11 @@ def _described(environment: Mapping[str, Any], allowed: Sequence[str]) -> dict[s
     described: dict[str, Any] = {
         "environment": {"observation": said["observation"], "action": said["action"]}
     }
+    if said.get("max_episode_steps") is None and not environment.get("max_steps"):
+        raise SpecError(
+            f"{name} has no time limit of its own, so an episode might never end: give one, for "
+            "example --set environment.max_steps=1000"
+        )
     if said.get("reward_threshold") is not None:
         described["stop"] = {"target": said["reward_threshold"]}
     return described

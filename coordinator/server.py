@@ -113,6 +113,7 @@ class Server:
         self._stop_asked = False
         self._began = time.monotonic()
         self._connected = asyncio.Event()
+        self._overwritten = False
         self._quiet = ""
         self._quiet_beats = 0
         self._answering: asyncio.TimerHandle | None = None
@@ -197,6 +198,9 @@ class Server:
         while True:
             await asyncio.sleep(BEAT_SECONDS)
             self._beat()
+            if self._overwritten:
+                self._overwritten = False
+                self._announce()
             self._serving.forget_old()
             self._say_if_quiet()
 
@@ -229,7 +233,9 @@ class Server:
         if parsed is None or self._over.is_set():
             return
         try:
-            if parsed.kind == "who":
+            if parsed.kind == "epoch":
+                self._overwritten |= not self._voice.announced(payload)
+            elif parsed.kind == "who":
                 self._hear_who(payload)
             elif parsed.run == self._leader.run and parsed.worker and parsed.session:
                 id = SessionId(parsed.worker, parsed.session)

@@ -24,6 +24,7 @@ class Voice:
         self._leader = leader
         self._spec = spec
         self._secret = secret
+        self._epoch = b""
 
     # To one session.
 
@@ -94,7 +95,12 @@ class Voice:
             reason=reason[:LONGEST_REASON],
         )
         payload = signed(leader.identity, "epoch", (leader.run,), epoch)
+        self._epoch = payload
         self._link.publish(topics.epoch(leader.run), payload, qos=1, retain=True)
+
+    def announced(self, payload: bytes) -> bool:
+        """Whether this is our latest announcement."""
+        return payload == self._epoch
 
     def here(self, state: RunState) -> None:
         """The answer to who asks which runs are here."""

@@ -48,6 +48,10 @@ Outcome = Literal["accepted", "late", "duplicate", "refused"]
 WorkerState = Literal["idle", "busy", "paused", "catching-up"]
 
 
+LARGEST_RETURN = 1e150
+"""Bound of a return's magnitude, so that means and deviations of returns stay finite."""
+
+
 class Message(msgspec.Struct, frozen=True, array_like=True, kw_only=False):
     """Base of all messages: a msgpack array whose first element is the type's number.
 
@@ -355,8 +359,8 @@ def result_arrays(result: Result) -> tuple[NDArray[np.float64], NDArray[np.int64
             raise WireError(f"failed direction {direction} is not of the task")
         missing[direction - result.first] = True
     rows = ~missing
-    if not np.all(np.isfinite(returns[rows])):
-        raise WireError("a return is NaN or infinite")
+    if not np.all(np.abs(returns[rows]) <= LARGEST_RETURN):
+        raise WireError(f"a return is NaN or infinite, or beyond +-{LARGEST_RETURN:g}")
     if not np.all(np.isnan(returns[missing])):
         raise WireError("a failed direction carries a return")
     if np.any(lengths < 0) or np.any(lengths[rows] < 1) or np.any(lengths > 2**40):

@@ -81,7 +81,8 @@ def pack_reals(values: NDArray[np.float64]) -> bytes:
 
 def unpack_reals(data: bytes, most: int) -> NDArray[np.float64]:
     """The float64 array of `pack_reals`, of at most `most` values. Raises `WireError`."""
-    return _unpack_array(data, most, "iuf").astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a stranger's signalling NaN is refused, not warned of
+        return _unpack_array(data, most, "iuf").astype(np.float64)
 
 
 def _unpack_array(data: bytes, most: int, kinds: str) -> NDArray[Any]:

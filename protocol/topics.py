@@ -149,6 +149,7 @@ def coordinator_filters(run: str) -> dict[str, int]:
         f"{PREFIX}/{run}/req/+/+": 1,
         f"{PREFIX}/{run}/results/+/+": 1,
         f"{PREFIX}/{run}/status/+/+": 1,
+        epoch(run): 1,  # to notice who overwrites what newcomers need
         WHO: 0,
     }
 

@@ -15,6 +15,7 @@ from protocol.identity import Identity, fingerprint, new_session, run_belongs_to
 from protocol.link import Link, client_id
 from protocol.messages import Here, Who
 from protocol.packing import WireError
+from worker.console import harmless
 
 ANSWERS_WITHIN = 1.0
 """Seconds that all who lead a run here have to answer."""
@@ -61,7 +62,7 @@ class Runs:
         if len(open_runs) > 1:
             lines = [
                 f"  {join_line(address.broker, here.run, fingerprint(here.host_key))}"
-                f"    ({here.environment})"
+                f"    ({harmless(here.environment)})"
                 for here in sorted(open_runs, key=lambda here: here.run)
             ]
             raise SeveralRunsError(

@@ -6,6 +6,9 @@ from random import Random
 
 BEAT_LATE = 10.0
 """Seconds without a beat (there should be one every 2 s) after which the coordinator is silent."""
+LOST_AFTER = 4.0
+"""Seconds without a beat, after one that anybody may have forged said that it is gone, after
+which the coordinator is gone."""
 HELLO_AFTER = 3.0
 """Seconds without a welcome after which we say hello again; doubled each time."""
 LONGEST_HELLO = 30.0
@@ -32,6 +35,7 @@ class Presence:
         self.phase = ""
         self._random = random
         self._heard = 0.0
+        self._doubted: float | None = None
         self._hello_at: float | None = None
         self._patience = HELLO_AFTER
         self._last_hello: float | None = None
@@ -53,8 +57,18 @@ class Presence:
 
     def show(self, now: float) -> bool:
         """The coordinator is there; whether it was missed."""
-        missed, self.absent, self._heard = bool(self.absent), "", now
+        missed = bool(self.absent) or self._doubted is not None
+        self.absent, self._doubted, self._heard = "", None, now
         return missed
+
+    def doubt(self, now: float) -> None:
+        """Somebody says, without proof, that the coordinator is gone."""
+        if self._doubted is None:
+            self._doubted = now
+
+    def gone(self, now: float) -> bool:
+        """Whether that seems true: no beat came since."""
+        return self._doubted is not None and now - self._doubted > LOST_AFTER
 
     def miss(self, what: str) -> bool:
         """The coordinator is not there; whether that is news."""

@@ -142,6 +142,8 @@ class Session:
         """Time passed."""
         if self.replica is not None:
             self._do(self.replica.tick(now), now)
+        if self._presence.gone(now):
+            self._miss("the coordinator is gone", now)
         if silence := self._presence.silence(now):
             self._miss(f"the coordinator has been silent for {silence:.0f} s", now)
         return self._pump(now)
@@ -329,12 +331,14 @@ class Session:
         if not isinstance(beat, Beat):
             raise WireError("not a beat")
         presence = self._presence
-        presence.phase = beat.phase
+        if beat.phase != "lost":
+            presence.phase = beat.phase
         if beat.phase == "lost":
-            self._miss("the coordinator is gone", now)
+            presence.doubt(now)
             return
+        was_absent = bool(presence.absent)
         back = presence.show(now)
-        if back:
+        if was_absent:
             self._commands.append(Say("the coordinator is back", warning=True))
         if self.replica is not None:
             self._do(self.replica.hinted(beat.version, now), now)

@@ -339,6 +339,10 @@ class Pool:
             return False
         number, worker = self._leases.next_task, session.id.worker
         claim = offer.work.claim(number, size, worker, self._roster.eligible)
+        if claim is None and not session.leases and not offer.work.has_failing:
+            # Nobody idles beside work that it once failed where no other has room for it; only a
+            # failing episode has to wait for somebody else.
+            claim = offer.work.claim(number, size, worker, self._roster.roomy_workers())
         if claim is None:
             return False
         lease = self._leases.issue(session, offer.kind, offer.version, offer.work, claim, now)

@@ -75,6 +75,10 @@ class Roster:
         """The workers with a session that takes work."""
         return self._eligible.keys()
 
+    def roomy_workers(self) -> frozenset[str]:
+        """The workers that could take a task now."""
+        return frozenset(id.worker for queue in (self.idle, self.roomy) for id in queue)
+
     def enter(self, id: SessionId, credit: int, speed: float, now: float) -> Session:
         """A new session that declares its speed."""
         session = self.sessions[id] = Session(id, 0, Pace(speed), now)

@@ -180,6 +180,11 @@ class Work:
         self._failures[unit] = seen
         return len(seen) >= MOST_FAILURES or (len(seen) == 2 and (alone or seen[0] != worker))
 
+    @property
+    def has_failing(self) -> bool:
+        """Whether an episode of any unit failed."""
+        return bool(self._failures)
+
     def close(self) -> None:
         """Nothing is awaited any more: let go of the leases, which hold on to this."""
         self._soonest.clear()

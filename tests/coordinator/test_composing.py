@@ -147,3 +147,10 @@ def test_presets_are_found_by_name_alone() -> None:
 )
 def test_default_names_are_possible_names(environment: str, name: str) -> None:
     assert default_name(environment) == name
+
+
+def test_environment_without_a_time_limit_must_be_given_one() -> None:
+    with pytest.raises(SpecError, match=r"CliffWalking-v1 has no time limit.*max_steps"):
+        compose("CliffWalking-v1", {})
+    spec = compose("CliffWalking-v1", {}, ["environment.max_steps=200"])
+    assert spec.environment.max_steps == 200

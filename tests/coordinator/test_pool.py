@@ -890,3 +890,18 @@ def test_time_that_is_up_ends_a_run_without_workers() -> None:
     (end,) = of(driver.tick(1.5), EndRun)
     assert end.version == 0
     assert not end.reached
+
+
+def test_who_failed_some_work_takes_it_again_where_only_a_hoarder_could() -> None:
+    driver = Driver(spec(64))
+    (hoarded,) = driver.join(B)  # which never answers
+    (failed,) = driver.join(A)
+    driver.send(Refused(A, failed.task, True, "its evaluation process died"))
+    done: set[int] = set()
+    for _ in range(5):
+        held = [t for t in tasks(driver.tick(1.0)) if t.session == A]
+        while held:
+            done |= units(held[-1])
+            held = [t for t in tasks(driver.finish(held[-1], 0.1)) if t.session == A]
+    assert units(failed) <= done
+    assert not units(failed) & units(hoarded)

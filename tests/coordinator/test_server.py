@@ -472,3 +472,14 @@ async def test_unreachable_broker_is_one_clear_line(tmp_path: Path, monkeypatch)
         with pytest.raises(Exception, match=r"no broker can be reached at mqtt://127\.0\.0\.1:1"):
             await run.outcome()
     assert not run.ready.is_set()
+
+
+async def test_an_overwritten_epoch_is_announced_again(tmp_path: Path) -> None:
+    spec = spec_of(stop={"updates": 10**6})
+    async with led(spec, tmp_path) as run:
+        async with run.worker() as worker:
+            await worker.until(lambda: bool(worker.heard.epochs))
+            assert worker.link.publish(topics.epoch(run.run_id), b"", qos=1, retain=True)
+            await worker.until(lambda: len(worker.heard.epochs) >= 2)
+        async with run.worker() as newcomer:
+            await newcomer.until(lambda: bool(newcomer.heard.epochs))

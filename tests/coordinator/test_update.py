@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import random
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -18,6 +19,7 @@ from protocol import kernels, messages, normalizer, replay, snapshot, state
 from protocol.envelope import open_signed
 from protocol.identity import Identity, run_id
 from protocol.packing import MAX_MESSAGE, unpack_integers
+from protocol.spec import Box
 from tests.coordinator.runs import contribution, spec_of, states_of
 
 IDENTITY = Identity(bytes(range(32)))
@@ -206,10 +208,9 @@ def test_many_dropped_directions_are_named_in_part() -> None:
 
 
 def test_what_no_message_can_hold_ends_with_the_remedy() -> None:
-    spec = spec_of(
-        environment={"observation": {"kind": "box", "shape": [20_000]}},
-        normalizer={"enabled": True},
-    )
+    small = spec_of(normalizer={"enabled": True})  # a spec so wide is refused where it is read
+    wider = msgspec.structs.replace(small.environment, observation=Box(shape=(20_000,)))
+    spec = msgspec.structs.replace(small, environment=wider)
     first = replay.initial_state(spec)
     wide = np.full((1, 20_000), 0.5)
     part = contribution(spec_of(), replay.initial_state(spec_of()), 0, 1)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from protocol import messages
 from protocol.messages import (
     CHUNK,
+    LARGEST_RETURN,
     MAX_TASK_DIRECTIONS,
     TYPES,
     Chunk,
@@ -224,9 +225,9 @@ def test_a_failed_direction_has_no_return_and_any_length() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.lists(
-        st.tuples(st.floats(allow_nan=False, allow_infinity=False), st.integers(1, 2**40))
-    ).filter(lambda pairs: len(pairs) % 2 == 0 and pairs)
+    st.lists(st.tuples(st.floats(-LARGEST_RETURN, LARGEST_RETURN), st.integers(1, 2**40))).filter(
+        lambda pairs: len(pairs) % 2 == 0 and pairs
+    )
 )
 def test_packed_returns_come_back_exactly(pairs: list[tuple[float, int]]) -> None:
     returns = np.array([r for r, _ in pairs]).reshape(-1, 2)
@@ -264,3 +265,9 @@ def test_the_table_tells_bounds_and_choices() -> None:
         fields["Task"]["acknowledged"] == "up to 256 of (int from 0 to 4,611,686,018,427,387,904)"
     )
     assert fields["Update"]["cohorts"] == "up to 4,096 of (Cohort)"
+
+
+@pytest.mark.parametrize("beyond", [1.1e150, -1e308])
+def test_a_return_that_would_spoil_a_mean_is_refused(beyond: float) -> None:
+    with pytest.raises(WireError, match="beyond"):
+        result_arrays(a_result([1.0, beyond], [1, 1]))

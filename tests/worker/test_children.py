@@ -266,6 +266,17 @@ async def test_an_environment_that_is_not_here_is_said_at_the_start():
         await evaluators.evaluate(members(0, 1))
 
 
+async def test_a_child_killed_before_it_is_ready_is_replaced():
+    evaluators = Evaluators()
+    evaluators.prepare(1)
+    async with asyncio.timeout(DEADLINE):
+        while not evaluators._children:
+            await asyncio.sleep(0.01)  # between looks
+    os.kill(processes(evaluators)[0], signal.SIGKILL)
+    await evaluators.start(toy(), 1, [TOYS])
+    await evaluators.close()
+
+
 HOLDER = """
 import os, subprocess, sys, time
 subprocess.Popen([sys.executable, "-m", "worker.evaluation.child"])

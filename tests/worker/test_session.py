@@ -808,6 +808,9 @@ def test_a_coordinator_that_is_gone_is_waited_for_and_greeted_when_it_is_back():
     desk.welcomed()
     desk.is_told(desk.host.task())
     desk.hears_beat(desk.host.beat("lost"))
+    desk.pass_time(3.9, beats=False)
+    assert desk.warnings == ""  # anybody may have said so
+    desk.pass_time(0.2, beats=False)
     assert "gone" in desk.warnings
     desk.finishes()
     desk.pass_time(60.0, beats=False)
@@ -820,6 +823,20 @@ def test_a_coordinator_that_is_gone_is_waited_for_and_greeted_when_it_is_back():
     desk.pass_time(0.1)
     desk.is_welcomed()
     assert len(desk.told(messages.Result)) == 1
+
+
+def test_a_forged_goodbye_of_the_coordinator_stops_nobody():
+    desk = Desk(host_of())
+    desk.welcomed()
+    for _ in range(20):
+        desk.hears_beat(desk.host.beat("lost"))
+        desk.pass_time(2.0)  # with the true beats among them
+    assert desk.warnings == ""
+    assert desk.session.view().idle_because != "the coordinator is gone"
+    desk.is_told(desk.host.task())
+    desk.finishes()
+    assert len(desk.told(messages.Result)) == 1
+    assert len(desk.hellos()) <= 4
 
 
 def test_silence_is_noticed():

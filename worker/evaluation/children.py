@@ -33,6 +33,8 @@ from worker.evaluation.jobs import (
 HELD = 2  # parts a child has at once: the one in hand and the next
 PARTS_PER_CHILD = 2  # of a job, so that who is done early takes some of another's share
 SMALLEST_PART = 16  # episodes: fewer would leave lanes empty
+TRIES = 3
+"""Children that may be lost, whatever killed them, before a start is given up."""
 STARTS_LONGER = 10  # times the patience: kernels may have to be compiled on a slow machine
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds before a child that did not start is tried again
 SINGLE_THREADED = dict.fromkeys(
@@ -174,6 +176,8 @@ class Evaluators:
         self._spec: RunSpec | None = None
         self._configure = b""
         self._configured = asyncio.Event()
+        self._lost_early = 0
+        """children lost, which counts until all have started"""
         self._starts: list[asyncio.Future[pipe.Ready]] = []
         self._thetas: dict[int, bytes] = {}
         self._keepers: list[asyncio.Task[None]] = []
@@ -344,7 +348,9 @@ class Evaluators:
             await self._attend(child, started)
         except (Lost, EnvironmentUnavailable, OSError) as error:
             self._trouble = str(error)
-            if not started.done():
+            self._lost_early += isinstance(error, Lost)
+            given_up = not isinstance(error, Lost) or self._lost_early >= TRIES
+            if given_up and not started.done():
                 started.set_exception(error)
         finally:
             if child is not None:

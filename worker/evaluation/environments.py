@@ -17,6 +17,8 @@ from worker.evaluation.jobs import EnvironmentUnavailable
 
 Environment = gymnasium.Env[Any, Any]
 
+LONGEST_EPISODE = 10_000_000
+"""Steps after which any episode is cut: coordinators take no longer one."""
 IMPORTING = frozenset({"GymV21Environment-v0", "GymV26Environment-v0"})
 """Registered, but they import whatever module their arguments name."""
 
@@ -56,7 +58,9 @@ def maker(environment: EnvironmentSpec, allowed: Sequence[str] = ()) -> Maker:
     """
     registration = registered(environment.id, allowed)
     limits = (environment.max_steps, registration.max_episode_steps)
-    return Maker(environment, registration, min((limit for limit in limits if limit), default=0))
+    return Maker(
+        environment, registration, min(limit for limit in (*limits, LONGEST_EPISODE) if limit)
+    )
 
 
 def registered(environment_id: str, allowed: Sequence[str] = ()) -> EnvSpec:
@@ -105,6 +109,11 @@ def make(
     and may count other steps than we do. `render_mode` is what somebody who watches asks for.
     Raises `EnvironmentUnavailable`.
     """
+    if str(kwargs.get("render_mode")).endswith("_list"):
+        raise EnvironmentUnavailable(
+            f"environment.kwargs.render_mode is {kwargs['render_mode']!r}, which keeps every frame "
+            "in memory: leave it out, and film a run with `shoal play --video`"
+        )
     if kwargs.get("render_mode") == "human":
         raise EnvironmentUnavailable(
             "environment.kwargs.render_mode is 'human', which would open windows on volunteers' "

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol import noise, normalizer
+from protocol.messages import LARGEST_RETURN
 from protocol.normalizer import ObservationSums
 from protocol.spec import RunSpec
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization, join, split
@@ -392,7 +393,7 @@ class Play:
     def end(self, lane: int) -> None:
         """Book a lane's episode, which is over."""
         position, total = self.position[lane], self.reward[lane]
-        if not math.isfinite(total):
+        if not abs(total) <= LARGEST_RETURN:
             self.fail(lane, f"{self.tick - self.began[lane]} steps' rewards add up to {total}")
             return
         self.totals[position] = total
