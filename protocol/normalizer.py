@@ -177,12 +177,15 @@ class NormalizerState:
     def policy_input(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """(mean, 1 / deviation), float32, shape (dims,) each: policies see (x - mean) * inverse.
 
-        The inverse is 0 where the deviation is below SMALLEST_DEVIATION.
+        The inverse is 0 where the deviation is below SMALLEST_DEVIATION; a mean beyond float32 is
+        its largest value, so that what a policy sees stays finite.
         """
         deviation = self.deviation()
         varies = deviation >= SMALLEST_DEVIATION
         inverse = np.where(varies, 1.0 / np.where(varies, deviation, 1.0), 0.0)
-        return self.mean.astype(np.float32), inverse.astype(np.float32)
+        largest = float(np.finfo(np.float32).max)
+        mean = np.clip(self.mean, -largest, largest)
+        return mean.astype(np.float32), inverse.astype(np.float32)
 
 
 def initial_state(dims: int, window: int) -> NormalizerState:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Kind = Literal["members", "centre"]
+from protocol.messages import TaskKind
 
 
 class SessionId(NamedTuple):
@@ -56,7 +56,7 @@ class Arrived:
 
     session: SessionId
     task: int
-    kind: Kind
+    kind: TaskKind
     version: int
     first: int
     returns: NDArray[np.float64]
@@ -120,7 +120,7 @@ class SendTask:
 
     session: SessionId
     task: int
-    kind: Kind
+    kind: TaskKind
     version: int
     first: int
     count: int

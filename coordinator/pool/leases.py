@@ -5,11 +5,12 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 
-from coordinator.pool.events import Arrived, Kind
+from coordinator.pool.events import Arrived
 from coordinator.pool.ranges import NOBODY
 from coordinator.pool.roster import Session
 from coordinator.pool.sizing import OVERDUE, PATIENCE, Durations, lease_seconds, task_size
 from coordinator.pool.work import Claim, Lease, Work
+from protocol.messages import TaskKind
 from protocol.spec import RunSpec
 
 FIRST_LENGTH = 100.0
@@ -30,7 +31,7 @@ class Leases:
         self._length: float | None = None
         self._centre_length: float | None = None
 
-    def size(self, session: Session, share: float, kind: Kind, work: Work) -> int:
+    def size(self, session: Session, share: float, kind: TaskKind, work: Work) -> int:
         """Units of the next task of a session from this work; 0: it has its share."""
         held = 0
         for lease in session.leases.values():
@@ -50,7 +51,7 @@ class Leases:
         )
 
     def issue(
-        self, session: Session, kind: Kind, version: int, work: Work, claim: Claim, now: float
+        self, session: Session, kind: TaskKind, version: int, work: Work, claim: Claim, now: float
     ) -> Lease:
         """Lease a claimed range to a session."""
         median = self._durations.median
@@ -116,7 +117,7 @@ class Leases:
             if lease is not None:
                 yield lease
 
-    def steps(self, kind: Kind) -> float:
+    def steps(self, kind: TaskKind) -> float:
         """Environment steps that a direction (both mirrors) or an episode of the centre takes."""
         if kind == "centre":
             return self._centre_length or self._length or FIRST_LENGTH

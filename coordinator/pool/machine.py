@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from coordinator.pool.events import (
     Happened,
     Heard,
     Joined,
-    Kind,
     Left,
     Refused,
     SendAcknowledge,
@@ -36,10 +35,8 @@ from coordinator.pool.leases import Leases
 from coordinator.pool.ranges import NOBODY
 from coordinator.pool.roster import LONGEST_REST, MOST_TASKS, Roster, Session
 from coordinator.pool.work import Lease, Work
-from protocol.messages import MAX_TASK_DIRECTIONS
+from protocol.messages import MAX_TASK_DIRECTIONS, Outcome, TaskKind
 from protocol.spec import RunSpec
-
-Outcome = Literal["accepted", "late", "duplicate", "refused"]
 
 SILENT_AFTER = 35.0
 """Seconds without a word after which a session counts as gone; idle workers speak every 10 s."""
@@ -65,7 +62,7 @@ overdue leases are copied; others who hold one come back with its result."""
 class Offer(NamedTuple):
     """Free units that may be leased now, evaluated at `version`, `most` of them to one session."""
 
-    kind: Kind
+    kind: TaskKind
     version: int
     work: Work
     most: int = MAX_TASK_DIRECTIONS

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.pool.events import Kind, SessionId
+from coordinator.pool.events import SessionId
 from coordinator.pool.ranges import NOBODY, Range, Ranges
+from protocol.messages import TaskKind
 
 FREE, ACCEPTED, DROPPED = 0, -1, -2
 """States of a unit; a positive one is the number of the claim that holds it."""
@@ -37,7 +38,7 @@ class Lease:
 
     task: int
     session: SessionId
-    kind: Kind
+    kind: TaskKind
     version: int
     first: int
     """first direction, or episode of the centre"""

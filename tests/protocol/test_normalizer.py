@@ -1,3 +1,4 @@
+import dataclasses
 import random
 
 import numpy as np
@@ -233,3 +234,15 @@ def test_sums_of_too_many_frames_are_refused():
     assert normalizer.merge([full]) == full
     with pytest.raises(OverflowError, match="frames"):
         normalizer.merge([full, ObservationSums(1, (0,), (0,))])
+
+
+def test_what_policies_see_stays_finite_whatever_was_observed() -> None:
+    state = dataclasses.replace(
+        normalizer.initial_state(2, 1),
+        count=10.0,
+        mean=np.array([1e300, -1e300]),
+        squares=np.array([1e300, 1.0]),
+    )
+    mean, inverse = state.policy_input()
+    assert np.isfinite(mean).all()
+    assert np.isfinite(inverse).all()
