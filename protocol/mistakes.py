@@ -37,6 +37,12 @@ def explain(message: str, raw: Mapping[str, Any], model: type[msgspec.Struct]) -
         raw: the plain values that were converted.
         model: what they should have been; a pattern's `description` says it in words.
     """
+    # Names of fields may be a stranger's: whatever is in them, the line stays one line.
+    text = _explained(message, raw, model)
+    return "".join(character if character.isprintable() else "?" for character in text)
+
+
+def _explained(message: str, raw: Mapping[str, Any], model: type[msgspec.Struct]) -> str:
     rule, _, where = message.partition(" - at `")
     subject = ""
     if where.startswith(_KEY):
@@ -44,7 +50,7 @@ def explain(message: str, raw: Mapping[str, Any], model: type[msgspec.Struct]) -
     keys = re.findall(r"[^.\[\]$`]+", where)
     path = _shown_path(keys)
     value, annotation, parent = _at(raw, model, keys)
-    unknown = re.match(r"Object contains unknown field `(.*)`", rule)
+    unknown = re.match(r"Object contains unknown field `(.*)`", rule, re.DOTALL)
     if unknown:
         known = sorted(_fields(annotation, value))
         close = difflib.get_close_matches(unknown[1], known, n=1)

@@ -75,3 +75,13 @@ def test_a_mistake_is_named_with_its_value_and_its_rule(changes: dict[str, Any],
 def test_words_that_nobody_foresaw_are_still_shown() -> None:
     line = explain("Something odd - at `$.name`", GOOD, Plan)
     assert line == "name is 'oak': must be Something odd"
+
+
+@pytest.mark.parametrize("name", ["\nname", "na\nme\n", "\x1b[2Jname", "a - at `$\n`"])
+def test_a_name_of_a_strangers_field_stays_one_printable_line(name: str) -> None:
+    raw = {"table": {"form": "round", "radius": 1.0}, "name": "desk", name: 1}
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.convert(raw, Plan)
+    line = explain(str(caught.value), raw, Plan)
+    assert line.isprintable()
+    assert "unknown field" in line
