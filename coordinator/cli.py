@@ -208,13 +208,13 @@ def _lead_to_the_end(
     run: Run, console: Console, leading: Coroutine[Any, Any, Outcome], as_json: bool
 ) -> None:
     """Lead the run, and tell how it ended; a run that never began leaves nothing behind."""
-    from coordinator.host import discard, summary, verdict
+    from coordinator.host import summary, verdict
 
     try:
         outcome = asyncio.run(leading)
     except BaseException:
         console.clear()
-        discard(run)
+        run.directory.discard()
         raise
     console.close(outcome.progress)
     console.say(verdict(outcome))

@@ -29,7 +29,7 @@ class Console:
 
     def say(self, line: str) -> None:
         """A line that stays."""
-        self._clear()
+        self.clear()
         print(line, file=self._stream, flush=True)
 
     def event(self, line: str) -> None:
@@ -45,17 +45,13 @@ class Console:
         line = self._line(progress, now)
         self._written = now
         if self._live:
-            self._clear()
+            self.clear()
             width = shutil.get_terminal_size().columns - 1
             self._stream.write(line[:width])
             self._stream.flush()
             self._drawn = True
         else:
             print(line, file=self._stream, flush=True)
-
-    def clear(self) -> None:
-        """Take the live line away, so that something else can be said."""
-        self._clear()
 
     def close(self, progress: Progress) -> None:
         """The last state, as a line that stays."""
@@ -82,7 +78,8 @@ class Console:
             f"workers {progress.workers}  {progress.wire_bytes_per_episode:.1f} bytes/episode"
         )
 
-    def _clear(self) -> None:
+    def clear(self) -> None:
+        """Take the live line away, so that something else can be said."""
         if self._drawn:
             self._stream.write("\r\x1b[2K")
             self._drawn = False

@@ -43,11 +43,6 @@ def join_command(run: Run, broker_url: str) -> str:
     return join_line(broker_url, run.id, run.identity.fingerprint)
 
 
-def discard(run: Run) -> None:
-    """Take back the directory of a run that never began, so that the next try can have it."""
-    run.directory.discard()
-
-
 async def lead(
     spec: RunSpec,
     run: Run,

@@ -9,11 +9,7 @@ from protocol import normalizer
 from protocol.identity import verify_lease_token
 from protocol.messages import Result, result_arrays
 from protocol.packing import WireError
-from protocol.spec import RunSpec
-
-LONGEST_EPISODE = 10_000_000
-"""Steps of an episode at most where the spec leaves it to the environment: the counters of steps
-that travel in updates and snapshots must never overflow, whatever a worker claims."""
+from protocol.spec import LONGEST_EPISODE, RunSpec
 
 
 def judge(spec: RunSpec, run: str, secret: bytes, id: SessionId, result: Result) -> Arrived:

@@ -26,6 +26,10 @@ MAX_STATISTICS = 150_000
 STATISTIC_BYTES = 16 + 16
 """Of one observation's sum and sum of squares in them, at most; see `normalizer.to_bytes`."""
 
+LONGEST_EPISODE = 10_000_000
+"""Steps after which any episode is cut: workers play and coordinators take no longer one, so that
+the counters of steps in updates and snapshots never overflow."""
+
 NAME_PATTERN = r"^[a-z0-9][a-z0-9-]{0,39}\Z"
 Name = Annotated[
     str,
@@ -93,7 +97,7 @@ class EnvironmentSpec(Section, frozen=True, kw_only=True):
     kwargs: Annotated[dict[str, Scalar], msgspec.Meta(max_length=64)] = {}
     observation: Space
     action: Space
-    max_steps: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] = 0
+    max_steps: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_EPISODE)] = 0
     """Steps after which an episode is cut; 0 leaves it to the environment's own limit."""
     episodes: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
     """Episodes per member, averaged."""

@@ -331,11 +331,10 @@ class Session:
         if not isinstance(beat, Beat):
             raise WireError("not a beat")
         presence = self._presence
-        if beat.phase != "lost":
-            presence.phase = beat.phase
         if beat.phase == "lost":
             presence.doubt(now)
             return
+        presence.phase = beat.phase
         was_absent = bool(presence.absent)
         back = presence.show(now)
         if was_absent:

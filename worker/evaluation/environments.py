@@ -12,13 +12,11 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import EnvSpec, registry
 
-from protocol.spec import Box, Discrete, EnvironmentSpec, Space
+from protocol.spec import LONGEST_EPISODE, Box, Discrete, EnvironmentSpec, Space
 from worker.evaluation.jobs import EnvironmentUnavailable
 
 Environment = gymnasium.Env[Any, Any]
 
-LONGEST_EPISODE = 10_000_000
-"""Steps after which any episode is cut: coordinators take no longer one."""
 IMPORTING = frozenset({"GymV21Environment-v0", "GymV26Environment-v0"})
 """Registered, but they import whatever module their arguments name."""
 
