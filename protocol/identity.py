@@ -165,7 +165,19 @@ def verify(public_key: bytes, signature: bytes, label: str, *parts: Part) -> boo
 
 def fingerprint(public_key: bytes) -> str:
     """26 characters (lower-case base32 of 16 bytes of blake2b) that stand for a public key."""
-    return _base32(_key_digest(public_key))
+    return _base32(key_digest(public_key))
+
+
+def digest_of(fingerprint: str) -> bytes:
+    """The `key_digest` that a fingerprint writes out. Raises IdentityError for any other text."""
+    with contextlib.suppress(ValueError):
+        digest = base64.b32decode(fingerprint.upper() + "======")
+        if _base32(digest) == fingerprint and len(digest) == NONCE_BYTES:
+            return digest
+    raise IdentityError(
+        f"{fingerprint[:80]!r} is no fingerprint of a key: it has 26 characters a-z and 2-7, "
+        "as `shoal key show` prints it"
+    )
 
 
 def worker_id(public_key: bytes) -> str:
@@ -180,12 +192,12 @@ def run_id(name: str, host_key: bytes) -> str:
             f"{name[:80]!r} cannot name a run: use lower-case letters, digits and dashes, "
             "at most 40, not a dash first"
         )
-    return f"{name}-{_key_digest(host_key)[:4].hex()}"
+    return f"{name}-{key_digest(host_key)[:4].hex()}"
 
 
 def run_belongs_to(run: str, host_key: bytes) -> bool:
     """Whether the run's id ends as the host's key says it must."""
-    return run.rpartition("-")[2] == _key_digest(host_key)[:4].hex()
+    return run.rpartition("-")[2] == key_digest(host_key)[:4].hex()
 
 
 def new_session(entropy: Entropy = os.urandom) -> str:
@@ -344,7 +356,8 @@ def _framed_part(part: Part) -> tuple[bytes, bytes]:
     return tag + len(content).to_bytes(8, "little"), content
 
 
-def _key_digest(public_key: bytes) -> bytes:
+def key_digest(public_key: bytes) -> bytes:
+    """16 bytes that stand for a public key."""
     return blake2b(public_key, digest_size=16).digest()
 
 

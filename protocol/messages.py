@@ -37,6 +37,13 @@ Nonce = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Label = Annotated[str, msgspec.Meta(max_length=64)]
 Reason = Annotated[str, msgspec.Meta(max_length=500)]
 Packed = Annotated[bytes, msgspec.Meta(max_length=200_000)]
+EpochNumber = Annotated[int, msgspec.Meta(ge=1, le=2**30)]
+Rank = Annotated[int, msgspec.Meta(ge=0, le=8)]
+"""0: the run key; 1 to 8: a delegate, who steps in first has 1."""
+DelegateKey = Annotated[bytes, msgspec.Meta(max_length=32)]
+"""A public key of 32 bytes; empty: the run key that is in charge."""
+PeerName = Annotated[str, msgspec.Meta(max_length=23)]
+"""`<worker>-<session>`, as in topics."""
 
 RunState = Literal["running", "paused", "finished", "stopped"]
 Phase = Literal["open", "updating", "paused", "finished", "lost"]
@@ -44,6 +51,7 @@ Phase = Literal["open", "updating", "paused", "finished", "lost"]
 TaskKind = Literal["members", "centre"]
 Cause = Literal["handed-back", "gone", "worker", "spec"]
 """Why a lease is given back: unasked, its version is not to be had, this machine, or the run."""
+Wanted = Literal["either", "updates", "snapshot"]
 Outcome = Literal["accepted", "late", "duplicate", "refused"]
 WorkerState = Literal["idle", "busy", "paused", "catching-up"]
 
@@ -77,20 +85,51 @@ class Observed(Message, frozen=True):
     sums: Packed
 
 
+class Judged(Message, frozen=True):
+    """An evaluation of the centre that is over."""
+
+    version: Version
+    episodes: Count
+    mean: float
+    deviation: float
+    steps: Count
+    full: bool
+    """whether it went beyond the screening"""
+
+
+class Held(Message, frozen=True):
+    """A lease that a worker still works on: the fields of its task."""
+
+    task: TaskId
+    kind: TaskKind
+    version: Version
+    first: Direction
+    count: Annotated[int, msgspec.Meta(ge=1, le=MAX_TASK_DIRECTIONS)]
+    episodes: Annotated[int, msgspec.Meta(ge=1, le=1024)]
+    token: Token
+
+
 class Epoch(Message, frozen=True, tag=1):
-    """The coordinator's incarnation: retained, signed by the run key; all a newcomer needs."""
+    """The coordinator's incarnation: retained, signed by who leads; all that a newcomer needs."""
 
     protocol: Annotated[int, msgspec.Meta(ge=1, le=1000)]
     run: Label
     host_key: Key
-    number: Annotated[int, msgspec.Meta(ge=1, le=2**40)]
-    rank: Annotated[int, msgspec.Meta(ge=0, le=1000)]
+    """the key that the run's name was made from"""
+    number: EpochNumber
+    rank: Rank
     spec: Packed
     state: RunState
     version: Version
     digest: Digest
     minimum_client: Label = "0"
     reason: Reason = ""
+    leader: DelegateKey = b""
+    """who leads"""
+    charters: Annotated[
+        tuple[Annotated[bytes, msgspec.Meta(max_length=1024)], ...], msgspec.Meta(max_length=64)
+    ] = ()
+    """signed charters, in order: who may lead"""
 
 
 class Beat(Message, frozen=True, tag=2):
@@ -103,7 +142,7 @@ class Beat(Message, frozen=True, tag=2):
 
 
 class Update(Message, frozen=True, tag=3):
-    """version -> version + 1, signed by the run key: all that a replica needs to follow."""
+    """version -> version + 1, signed by who led then: all that a replica needs to follow."""
 
     epoch: Count
     version: Version
@@ -123,6 +162,10 @@ class Update(Message, frozen=True, tag=3):
     state_digest: Annotated[bytes, msgspec.Meta(max_length=16)] = b""
     """16 bytes: the digest of the full state after this update, at snapshot versions"""
     amendments: Annotated[dict[Label, float], msgspec.Meta(max_length=64)] = {}
+    signer: DelegateKey = b""
+    """who signed"""
+    judged: Annotated[tuple[Judged, ...], msgspec.Meta(max_length=64)] = ()
+    """evaluations of the centre that ended since the last update"""
 
 
 class Hello(Message, frozen=True, tag=4):
@@ -139,6 +182,10 @@ class Hello(Message, frozen=True, tag=4):
     speed: Annotated[float, msgspec.Meta(ge=0.0, le=1e12)]
     """declared environment steps per second; sizes the first task only"""
     numeric_class: Annotated[bytes, msgspec.Meta(max_length=32)] = b""
+    version: Version = 0
+    """that the worker has reached"""
+    held: Annotated[tuple[Held, ...], msgspec.Meta(max_length=64)] = ()
+    """leases of this session, of whatever epoch, that it still works on"""
 
 
 class Welcome(Message, frozen=True, tag=5):
@@ -220,16 +267,22 @@ class CatchUp(Message, frozen=True, tag=11):
     """A worker at `version` asks for what it missed: updates, or a snapshot where that is less."""
 
     version: Version
+    want: Wanted = "either"
+    """`updates`: who keeps the log; `snapshot`: who has no state at all"""
+    failed: Annotated[tuple[PeerName, ...], msgspec.Meta(max_length=16)] = ()
+    """servers of the last offer that did not answer"""
 
 
 class Manifest(Message, frozen=True, tag=12):
-    """A snapshot on offer, signed by the run key: the digest of every chunk."""
+    """A snapshot on offer, signed by who leads: the digest of every chunk, and who serves it."""
 
     version: Version
     digest: Digest
     total: Annotated[int, msgspec.Meta(ge=1, le=2**34)]
     chunks: Packed
     """16 bytes each"""
+    servers: Annotated[tuple[PeerName, ...], msgspec.Meta(max_length=8)] = ()
+    """peers that have it; none: the coordinator serves it"""
 
 
 class ChunkRequest(Message, frozen=True, tag=13):
@@ -281,6 +334,47 @@ class Here(Message, frozen=True, tag=19):
     state: RunState
 
 
+class Charter(Message, frozen=True, tag=20):
+    """Who may lead from an epoch on; signed by the run key that was in charge before."""
+
+    epoch: EpochNumber
+    key: Key
+    """the run key that is in charge from then on"""
+    delegates: Annotated[tuple[Digest, ...], msgspec.Meta(max_length=8)]
+    """digests of the keys that may take over, the first to step in first"""
+
+
+class Serve(Message, frozen=True, tag=21):
+    """Keep the snapshot of this version, please, and hand it to peers that ask."""
+
+    version: Version
+
+
+class Holding(Message, frozen=True, tag=22):
+    """A worker has the snapshot of this version and serves it."""
+
+    version: Version
+
+
+class Latest(Message, frozen=True, tag=23):
+    """Who has signed updates beyond this version?"""
+
+    version: Version
+
+
+class Reached(Message, frozen=True, tag=24):
+    """The answer to Latest: how far a peer got, and the epoch of its last update."""
+
+    version: Version
+    epoch: Count
+
+
+class Entrust(Message, frozen=True, tag=25):
+    """To a delegate: the run's secret, encrypted for its session."""
+
+    box: Annotated[bytes, msgspec.Meta(max_length=256)]
+
+
 AnyMessage = (
     Epoch
     | Beat
@@ -301,6 +395,12 @@ AnyMessage = (
     | Notice
     | Who
     | Here
+    | Charter
+    | Serve
+    | Holding
+    | Latest
+    | Reached
+    | Entrust
 )
 
 TYPES: tuple[type[Message], ...] = get_args(AnyMessage)
@@ -336,6 +436,8 @@ def _check_update(update: Update) -> None:
     scalars = (update.scale, update.learning_rate, update.sigma, *update.amendments.values())
     if not all(math.isfinite(value) for value in scalars):
         raise WireError("scale, learning rate, sigma and amendments must be finite")
+    if any(not math.isfinite(value) for e in update.judged for value in (e.mean, e.deviation)):
+        raise WireError("mean and deviation of an evaluation must be finite")
     if len(update.state_digest) not in (0, 16):
         raise WireError("the digest of a state has 16 bytes")
 
@@ -379,7 +481,7 @@ def field_table() -> list[tuple[int | None, str, str, list[tuple[str, str]]]]:
     What only occurs inside of a message follows, without a number.
     """
     rows = []
-    kinds: tuple[type[Message], ...] = (*TYPES, Cohort, Observed)
+    kinds: tuple[type[Message], ...] = (*TYPES, Cohort, Observed, Judged, Held)
     for kind in kinds:
         info = msgspec.inspect.type_info(kind)
         assert isinstance(info, msgspec.inspect.StructType)

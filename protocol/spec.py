@@ -118,8 +118,13 @@ class PolicySpec(Section, frozen=True, kw_only=True):
     """Between the layers of an `mlp`."""
     squash: Literal["clip", "tanh"] = "clip"
     """How outputs become continuous actions: clipped to the bounds, or tanh scaled to them."""
-    initialisation: Literal["zero", "scaled"] = "scaled"
-    """`zero`, or normal noise divided by the square root of a layer's inputs."""
+    initialisation: Literal["zero", "scaled", "given"] = "scaled"
+    """`zero`; `scaled`: normal noise divided by the square root of a layer's inputs; `given`: the
+    snapshot of version 0 that `initial_digest` proves, as `shoal fork` writes it."""
+    initial_digest: Annotated[
+        str, msgspec.Meta(pattern=r"^([0-9a-f]{32})?\Z", description="32 hexadecimal digits")
+    ] = ""
+    """Of `given`: digest of the state of version 0."""
     initial_scale: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] = 1.0
     """Factor of the `scaled` noise."""
 
@@ -369,6 +374,11 @@ def _check_together(spec: RunSpec) -> None:
     _check_environment(spec.environment)
     if spec.policy.kind == "mlp" and not spec.policy.hidden:
         raise SpecError('policy.hidden is empty: give its layers, or use policy.kind = "linear"')
+    if (spec.policy.initialisation == "given") != bool(spec.policy.initial_digest):
+        raise SpecError(
+            f"policy.initialisation is {spec.policy.initialisation!r} with policy.initial_digest "
+            f"{spec.policy.initial_digest!r}: the two go together, and only `shoal fork` makes them"
+        )
     if spec.size > MAX_PARAMETERS:
         raise SpecError(
             f"the policy has {spec.size:.3g} parameters, over the limit of {MAX_PARAMETERS:,}: "

@@ -15,13 +15,17 @@ HERE = f"{PREFIX}/here"
 MAX_TOPIC_BYTES = 128
 """No topic of Shoal is longer (the longest, `snap` with the longest run, has 111 bytes)."""
 
-Kind = Literal["epoch", "beat", "update", "in", "req", "results", "status", "snap", "who", "here"]
+Kind = Literal[
+    "epoch", "beat", "update", "in", "req", "results", "status", "snap", "ask", "who", "here"
+]
 
 RUN_NAME_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 RUN_PATTERN = re.compile(r"[a-z0-9][a-z0-9-]{0,39}-[0-9a-f]{8}")
 WORKER_PATTERN = re.compile(r"[a-z2-7]{16}")
 SESSION_PATTERN = re.compile(r"[a-z2-7]{6}")
 PEER_PATTERN = re.compile(r"[a-z2-7]{16}-[a-z2-7]{6}")
+ALL = "all"
+"""In place of a server: every peer is asked."""
 
 _BROADCAST_KINDS: dict[str, Kind] = {"epoch": "epoch", "beat": "beat", "update": "update"}
 _SESSION_KINDS: dict[str, Kind] = {
@@ -30,6 +34,7 @@ _SESSION_KINDS: dict[str, Kind] = {
     "results": "results",
     "status": "status",
 }
+_PEER_KINDS: dict[str, Kind] = {"snap": "snap", "ask": "ask"}
 _PUBLIC_KINDS: dict[str, Kind] = {WHO: "who", HERE: "here"}
 
 _CLASSES: dict[bytes, str] = {kind.encode(): kind for kind in get_args(Kind)}
@@ -43,8 +48,9 @@ class TopicError(ShoalError):
 class Topic:
     """A topic taken apart; what its kind does not carry is None.
 
-    `worker` and `session` belong to in, req, results and status; `server` and `joiner` (each a
-    peer, `<worker>-<session>`) to snap; `run` to all but who and here.
+    `worker` and `session` belong to in, req, results and status; `server` and `joiner` to snap and
+    ask, each a peer `<worker>-<session>`, or ALL where all are asked; `run` to all but who and
+    here.
     """
 
     kind: Kind
@@ -91,11 +97,20 @@ def status(run: str, worker: str, session: str) -> str:
 
 
 def snapshot(run: str, server: str, joiner: str) -> str:
-    """The snapshot chunks that one peer serves to another; both as `peer` names them."""
+    """What one peer serves to another: chunks, updates; both as `peer` names them."""
     _check("run", run, RUN_PATTERN)
     _check("serving peer", server, PEER_PATTERN)
     _check("joining peer", joiner, PEER_PATTERN)
     return f"{PREFIX}/{run}/snap/{server}/{joiner}"
+
+
+def ask(run: str, server: str, joiner: str) -> str:
+    """What one peer asks of another one, or of ALL; answered on `snapshot(run, server, joiner)`."""
+    _check("run", run, RUN_PATTERN)
+    if server != ALL:
+        _check("serving peer", server, PEER_PATTERN)
+    _check("joining peer", joiner, PEER_PATTERN)
+    return f"{PREFIX}/{run}/ask/{server}/{joiner}"
 
 
 def peer(worker: str, session: str) -> str:
@@ -127,10 +142,12 @@ def parse(topic: str) -> Topic | None:
         if WORKER_PATTERN.fullmatch(worker) and SESSION_PATTERN.fullmatch(session):
             return Topic(kind, run, worker, session)
         return None
-    if levels[3] == "snap":
+    between = _PEER_KINDS.get(levels[3])
+    if between is not None:
         server, joiner = levels[4], levels[5]
-        if PEER_PATTERN.fullmatch(server) and PEER_PATTERN.fullmatch(joiner):
-            return Topic("snap", run, server=server, joiner=joiner)
+        anyone = between == "ask" and server == ALL
+        if (anyone or PEER_PATTERN.fullmatch(server)) and PEER_PATTERN.fullmatch(joiner):
+            return Topic(between, run, server=server, joiner=joiner)
     return None
 
 
@@ -168,6 +185,8 @@ def worker_filters(run: str, worker: str, session: str) -> dict[str, int]:
         **leader_filters(run),
         inbox(run, worker, session): 0,
         f"{PREFIX}/{run}/snap/+/{peer(worker, session)}": 0,
+        f"{PREFIX}/{run}/ask/{peer(worker, session)}/+": 0,
+        f"{PREFIX}/{run}/ask/{ALL}/+": 0,
     }
 
 

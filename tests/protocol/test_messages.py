@@ -17,6 +17,8 @@ from protocol.messages import (
     TYPES,
     Chunk,
     Cohort,
+    Held,
+    Judged,
     Message,
     Observed,
     Result,
@@ -244,8 +246,8 @@ def test_packed_returns_come_back_exactly(pairs: list[tuple[float, int]]) -> Non
 
 def test_the_table_has_every_message_and_every_field() -> None:
     table = field_table()
-    assert [row[0] for row in table] == [*sorted(NUMBERS.values()), None, None]
-    kinds = (*TYPES, Cohort, Observed)
+    assert [row[0] for row in table] == [*sorted(NUMBERS.values()), *[None] * 4]
+    kinds = (*TYPES, Cohort, Observed, Judged, Held)
     for (number, name, meaning, fields), kind in zip(table, kinds, strict=True):
         assert (number, name) == (NUMBERS.get(kind), kind.__name__)
         assert meaning.endswith((".", "?", ".", ";"))
