@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import tempfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from protocol import snapshot
 from protocol.errors import ShoalError
 from protocol.messages import CHUNK
+from protocol.snapshot import Proof
 from protocol.state import DIGEST_BYTES, Arithmetic, State
 
 _NAME = re.compile(r"snapshot-(\d{1,13})\.bin")
+_PARTIAL = ".snapshot.part"
+"""What is being written; one that a crash left is overwritten by the next."""
 
 
 class FrozenError(ShoalError):
@@ -41,65 +44,61 @@ class Frozen:
         """How many there are."""
         return len(self.digests) // DIGEST_BYTES
 
+    @property
+    def proof(self) -> Proof:
+        """What a signed update or manifest must say of it."""
+        return Proof(self.total, self.digests)
+
     def chunk(self, index: int) -> bytes:
-        """The bytes of a chunk, 0 <= index < chunks. Raises `FrozenError`."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(index * CHUNK)
-                return file.read(CHUNK)
-        except OSError as error:
-            raise FrozenError(f"can't read the snapshot {self.path}: {error.strerror}") from None
+        """The bytes of a chunk, 0 <= index < chunks.
+
+        Raises `FrozenError`, also where they are no longer what was frozen.
+        """
+        with _reading(self.path), self.path.open("rb") as file:
+            file.seek(index * CHUNK)
+            data = file.read(CHUNK)
+        place = slice(index * DIGEST_BYTES, (index + 1) * DIGEST_BYTES)
+        if snapshot.chunk_digest(data) != self.digests[place]:
+            raise FrozenError(f"chunk {index} of the snapshot {self.path} is damaged: remove it")
+        return data
 
     def thaw(self, rules: Arithmetic) -> State:
         """The state. Raises `FrozenError` where the file can't be read, and `WireError` where it
         holds no state of a run with this arithmetic."""
-        try:
+        with _reading(self.path):
             data = self.path.read_bytes()
-        except OSError as error:
-            raise FrozenError(f"can't read the snapshot {self.path}: {error.strerror}") from None
         return snapshot.from_bytes(rules, data)
 
 
 class Snapshots:
-    """The snapshots of one run in a directory of its own, `snapshot-<version>.bin` each."""
+    """The snapshots of one run in a directory of its own, `snapshot-<version>.bin` each.
+
+    One thread at a time may write; any number may read.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def freeze(self, state: State) -> Frozen:
+    def freeze(self, state: State, proof: Proof | None = None) -> Frozen:
         """Keep a state: on disk and synced when this returns, or not there at all.
 
-        Raises `FrozenError`.
+        `proof`: the state's, where it is known already: hashing takes longer than writing. Raises
+        `FrozenError`.
         """
-        return self.keep(state.version, snapshot.to_bytes(state))
+        return self._write(state.version, snapshot.chunks(state), proof)
 
     def keep(self, version: int, data: bytes) -> Frozen:
         """Keep a state's bytes, likewise."""
-        path = self._path(version)
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=self.directory, prefix=".snapshot-")
-            with contextlib.ExitStack() as undo:
-                undo.callback(Path(name).unlink, missing_ok=True)
-                with os.fdopen(handle, "wb") as file:
-                    file.write(data)
-                    file.flush()
-                    os.fsync(file.fileno())
-                Path(name).replace(path)
-        except OSError as error:
-            raise FrozenError(
-                f"can't keep the snapshot {path}: {error.strerror or error}: see to the disk"
-            ) from None
-        return Frozen(path, version, len(data), snapshot.chunk_digests(data))
+        view = memoryview(data)
+        cut = (view[at : at + CHUNK] for at in range(0, len(data), CHUNK))
+        return self._write(version, cut, None)
 
     def open(self, version: int) -> Frozen:
         """The snapshot of a version that is here. Raises `FrozenError`."""
         path = self._path(version)
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise FrozenError(f"can't read the snapshot {path}: {error.strerror}") from None
-        return Frozen(path, version, len(data), snapshot.chunk_digests(data))
+        with _reading(path), path.open("rb") as file:
+            total, digests = snapshot.proof(iter(lambda: file.read(CHUNK), b""))
+        return Frozen(path, version, total, digests)
 
     def versions(self) -> list[int]:
         """The versions whose snapshots are here, ascending."""
@@ -115,5 +114,49 @@ class Snapshots:
         with contextlib.suppress(OSError):
             self._path(version).unlink()
 
+    def _write(
+        self, version: int, chunks: Iterable[bytes | memoryview], proof: Proof | None
+    ) -> Frozen:
+        path, partial = self._path(version), self.directory / _PARTIAL
+        digests, total = [], 0
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            with contextlib.ExitStack() as undo:
+                undo.callback(partial.unlink, missing_ok=True)
+                with partial.open("wb") as file:
+                    for chunk in chunks:
+                        file.write(chunk)
+                        total += len(chunk)
+                        if proof is None:
+                            digests.append(snapshot.chunk_digest(chunk))
+                    file.flush()
+                    os.fsync(file.fileno())
+                partial.replace(path)
+            _sync(self.directory)
+        except OSError as error:
+            raise FrozenError(
+                f"can't keep the snapshot {path}: {error.strerror or error}: see to the disk"
+            ) from None
+        return Frozen(path, version, *(proof or Proof(total, b"".join(digests))))
+
     def _path(self, version: int) -> Path:
         return self.directory / f"snapshot-{version}.bin"
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FrozenError(f"can't read the snapshot {path}: {error.strerror or error}") from None
+
+
+def _sync(directory: Path) -> None:
+    """Let a new name in a directory reach the disk."""
+    if os.name != "posix":
+        return
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

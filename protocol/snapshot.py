@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -27,18 +29,23 @@ def to_bytes(state: State) -> bytes:
     the slots in the order of their names (float64); then with a normaliser its count, means,
     squares, shifts (float64) and exponents (int16). The run spec tells all lengths.
     """
-    header = _HEADER.pack(MAGIC, state.version, state.episodes, state.steps, state.sigma)
-    parts = [header, _octets(state.theta, "<f4")]
-    parts += [_octets(state.slots[name], "<f8") for name in sorted(state.slots)]
-    statistics = state.normalizer
-    if statistics is not None:
-        parts.append(struct.pack("<d", statistics.count))
-        parts += [
-            _octets(array, "<f8")
-            for array in (statistics.mean, statistics.squares, statistics.shifts)
-        ]
-        parts.append(_octets(statistics.exponents, "<i2"))
-    return b"".join(parts)
+    return b"".join(_parts(state))
+
+
+def chunks(state: State) -> Iterator[bytes]:
+    """What `to_bytes` gives, cut into chunks; never in memory as a whole."""
+    chunk = bytearray()
+    for part in _parts(state):
+        begin = 0
+        while begin < len(part):
+            taken = part[begin : begin + CHUNK_BYTES - len(chunk)]
+            begin += len(taken)
+            chunk += taken
+            if len(chunk) == CHUNK_BYTES:
+                yield bytes(chunk)
+                chunk.clear()
+    if chunk:
+        yield bytes(chunk)
 
 
 def from_bytes(arithmetic: Arithmetic, data: bytes) -> State:
@@ -79,19 +86,42 @@ def state_bytes(arithmetic: Arithmetic) -> int:
     return total
 
 
+class Proof(NamedTuple):
+    """What proves a state: how many bytes it has, and the digest of each chunk."""
+
+    total: int
+    digests: bytes
+    """16 bytes for each chunk"""
+
+    @property
+    def digest(self) -> bytes:
+        """16 bytes that prove the rest."""
+        return manifest_digest(self.total, self.digests)
+
+
+def proof(chunks: Iterable[bytes | memoryview]) -> Proof:
+    """What proves the state of these chunks."""
+    total, digests = 0, []
+    for chunk in chunks:
+        total += len(chunk)
+        digests.append(chunk_digest(chunk))
+    return Proof(total, b"".join(digests))
+
+
 def state_digest(state: State) -> bytes:
     """16 bytes that prove a whole state: `manifest_digest` of its bytes."""
-    data = to_bytes(state)
-    return manifest_digest(len(data), chunk_digests(data))
+    return proof(chunks(state)).digest
+
+
+def chunk_digest(chunk: bytes | memoryview) -> bytes:
+    """16 bytes that prove a chunk: BLAKE2b."""
+    return hashlib.blake2b(chunk, digest_size=DIGEST_BYTES).digest()
 
 
 def chunk_digests(data: bytes) -> bytes:
-    """The 16-byte BLAKE2b digests of each CHUNK_BYTES of `data`, one after the other."""
+    """The digests of each CHUNK_BYTES of `data`, one after the other."""
     view = memoryview(data)
-    return b"".join(
-        hashlib.blake2b(view[begin : begin + CHUNK_BYTES], digest_size=DIGEST_BYTES).digest()
-        for begin in range(0, len(data), CHUNK_BYTES)
-    )
+    return proof(view[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)).digests
 
 
 def manifest_digest(total: int, digests: bytes) -> bytes:
@@ -133,5 +163,19 @@ def _statistics(reader: _Reader, dims: int, window: int) -> NormalizerState:
     return NormalizerState(count, mean, squares, shifts, exponents)
 
 
-def _octets(array: NDArray[np.generic], dtype: DTypeLike) -> bytes:
-    return np.ascontiguousarray(array, dtype=dtype).tobytes()
+def _parts(state: State) -> Iterator[bytes | memoryview]:
+    """The bytes of a state in order, its arrays not copied."""
+    yield _HEADER.pack(MAGIC, state.version, state.episodes, state.steps, state.sigma)
+    yield _octets(state.theta, "<f4")
+    for name in sorted(state.slots):
+        yield _octets(state.slots[name], "<f8")
+    statistics = state.normalizer
+    if statistics is not None:
+        yield struct.pack("<d", statistics.count)
+        for array in (statistics.mean, statistics.squares, statistics.shifts):
+            yield _octets(array, "<f8")
+        yield _octets(statistics.exponents, "<i2")
+
+
+def _octets(array: NDArray[np.generic], dtype: DTypeLike) -> memoryview:
+    return np.ascontiguousarray(array, dtype=dtype).reshape(-1).view(np.uint8).data
