@@ -6,18 +6,21 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from random import Random
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocol import kernels, noise, normalizer, replay, topics
 from protocol.address import parse_address
+from protocol.authority import Announcement, precedence, read_epoch
 from protocol.envelope import (
     Wrapping,
     open_plain,
     open_sealed,
     open_signed,
     peek_signed,
+    plain,
     sealed,
     signed,
     wrapping_of,
@@ -31,10 +34,13 @@ from protocol.messages import (
     CatchUp,
     Chunk,
     Epoch,
+    Held,
     Hello,
+    Latest,
     Manifest,
     Message,
     Notice,
+    Reached,
     Result,
     Task,
     Update,
@@ -50,6 +56,15 @@ GOAL = 0.7
 DIMS = 2
 DEADLINE = 20.0
 """Seconds that anything in a test may take before it counts as failed."""
+UPDATES_KEPT = 64
+"""The last signed updates, that whoever takes over may ask for."""
+
+
+class Impatient(Random):
+    """Hardly any delay before the next attempt to connect."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return 0.05
 
 
 def members_return(spec: RunSpec, state: State, direction: int, sign: int) -> float:
@@ -125,7 +140,11 @@ class Heard:
 
 
 class ScriptedWorker:
-    """One session.
+    """One session, which outlives coordinators and brokers.
+
+    It follows the rightful leader of the greatest precedence, says hello at each new epoch, and
+    sends again what was not answered for; where `names_held`, hellos name the tasks that wait here,
+    and a worker that does not forgets them. It answers who gathers signed updates.
 
     Tasks stay unanswered while `busy` is False, and from version `pause_at` on; those of the centre
     until version `judge_at` is here.
@@ -142,6 +161,7 @@ class ScriptedWorker:
         busy: bool = True,
         pause_at: int = 1 << 40,
         judge_at: int = 0,
+        names_held: bool = True,
         alter: Callable[[Result], Result] = lambda result: result,
     ) -> None:
         self.identity = identity or Identity.generate()
@@ -152,6 +172,7 @@ class ScriptedWorker:
         self.busy = busy
         self.pause_at = pause_at
         self.judge_at = judge_at
+        self.names_held = names_held
         self.alter = alter
         self.heard = Heard()
         self.spec: RunSpec | None = None
@@ -159,6 +180,8 @@ class ScriptedWorker:
         self.key: bytes | None = None
         self.unanswered: dict[int, Result] = {}
         self.hellos: list[bytes] = []
+        self.led: Announcement | None = None
+        self.kept: dict[int, bytes] = {}
         self._news = asyncio.Event()
         self._states: dict[int, State] = {}
         self._waiting: list[Task] = []
@@ -174,6 +197,7 @@ class ScriptedWorker:
             on_connected=self._connected,
             will=Will(topics.status(run, worker, self.session), bye, 1, False),
             subscriptions=topics.worker_filters(run, worker, self.session),
+            random=Impatient(),
         )
 
     # What tests do with it.
@@ -220,11 +244,26 @@ class ScriptedWorker:
             device="formula",
             credit=self.credit,
             speed=self.speed,
+            version=self.version,
+            held=self.held if self.names_held else (),
         )
         payload = signed(self.identity, "hello", (self.run_id, self.session), hello)
         self.hellos.append(payload)
         self.publish(topics.request, payload)
         return payload
+
+    @property
+    def version(self) -> int:
+        """That it has reached."""
+        return 0 if self.state is None else self.state.version
+
+    @property
+    def held(self) -> tuple[Held, ...]:
+        """The leases of tasks that wait here."""
+        return tuple(
+            Held(t.task, t.kind, t.version, t.first, t.count, t.episodes, t.token)
+            for t in self._waiting
+        )
 
     def bye(self) -> None:
         """Leave as one should."""
@@ -268,6 +307,9 @@ class ScriptedWorker:
                 beat = open_plain(payload)
                 assert isinstance(beat, Beat)
                 self.heard.beats.append(beat)
+            elif parsed.kind == "ask":
+                assert parsed.joiner is not None
+                self._serve(open_plain(payload), parsed.joiner)
             elif wrapping_of(payload) is Wrapping.SIGNED:
                 self._hear_signed(parsed.kind, payload)
             elif self.key is not None:
@@ -279,27 +321,55 @@ class ScriptedWorker:
     def _hear_signed(self, kind: str, payload: bytes) -> None:
         claimed = peek_signed(payload)
         if isinstance(claimed, Epoch):
-            epoch = open_signed(payload, claimed.host_key, "epoch", (self.run_id,))
-            assert isinstance(epoch, Epoch)
-            self.heard.epochs.append(epoch)
-            if self.spec is None:
-                self.spec = from_bytes(epoch.spec)
-                self._reach(replay.initial_state(self.spec))
-                self.say_hello()
+            self._hear_epoch(payload)
             return
-        host_key = self.heard.epochs[-1].host_key
+        if self.led is None:
+            return
+        if isinstance(claimed, Update):
+            update = self.led.authority.open_update(payload)
+            (self.heard.missed if kind == "in" else self.heard.updates).append(payload)
+            self._keep(update, payload)
+            self._follow()
+            return
         context: tuple[str, ...] = (self.run_id,)
         if isinstance(claimed, Welcome):
             context = (self.run_id, self.identity.worker, self.session)
-        message = open_signed(payload, host_key, type(claimed).__name__.lower(), context)
-        if isinstance(message, Welcome):
-            self._hear_welcome(message, host_key)
+        message = open_signed(payload, self.led.leader, type(claimed).__name__.lower(), context)
+        if isinstance(message, Welcome) and message.epoch == self.led.epoch.number:
+            self._hear_welcome(message, self.led.leader)
         elif isinstance(message, Manifest):
             self.heard.manifests.append(message)
-        elif isinstance(message, Update):
-            (self.heard.missed if kind == "in" else self.heard.updates).append(payload)
-            self._later[message.version] = message
-            self._follow()
+
+    def _hear_epoch(self, payload: bytes) -> None:
+        known = self.led
+        heard = read_epoch(payload, self.run_id, known.authority if known else None)
+        epoch = heard.epoch
+        rank = precedence(epoch.number, epoch.rank)
+        if known and rank < precedence(known.epoch.number, known.epoch.rank):
+            return
+        self.led = heard
+        self.heard.epochs.append(epoch)
+        if self.spec is None:
+            self.spec = from_bytes(epoch.spec)
+            self._reach(replay.initial_state(self.spec))
+        if known is None or rank > precedence(known.epoch.number, known.epoch.rank):
+            self.key = None
+            if not self.names_held:
+                self._waiting.clear()
+            self.say_hello()
+
+    def _serve(self, question: Message, joiner: str) -> None:
+        """Tell who gathers, or who takes over, what was signed so far."""
+        us = topics.peer(self.identity.worker, self.session)
+        answer = topics.snapshot(self.run_id, us, joiner)
+        if isinstance(question, Latest) and self.version > question.version:
+            last = peek_signed(self.kept[self.version - 1])
+            assert isinstance(last, Update)
+            self.link.publish(answer, plain(Reached(self.version, last.epoch)))
+        elif isinstance(question, CatchUp):
+            for version in range(question.version, self.version):
+                if version in self.kept:
+                    self.link.publish(answer, self.kept[version])
 
     def _hear_welcome(self, welcome: Welcome, host_key: bytes) -> None:
         self.heard.welcomes.append(welcome)
@@ -327,7 +397,8 @@ class ScriptedWorker:
         if isinstance(message, Task):
             self._answered(message.acknowledged, "accepted")
             self.heard.tasks.append(message)
-            self._waiting.append(message)
+            if message not in self._waiting:
+                self._waiting.append(message)
             self._work()
         elif isinstance(message, Acknowledge):
             self._answered(message.tasks, message.outcome, message.reason)
@@ -342,13 +413,41 @@ class ScriptedWorker:
             self.heard.reasons[task] = reason
             self.unanswered.pop(task, None)
 
+    def _keep(self, update: Update, payload: bytes) -> None:
+        """Of two updates for one version the later epoch's holds, whatever was applied before."""
+        version, reached = update.version, self._states.get(update.version + 1)
+        earlier = self._later.get(version)
+        if version >= self.version:
+            if earlier is None or update.epoch >= earlier.epoch:
+                self._later[version] = update
+                self.kept[version] = payload
+                self.kept.pop(version - UPDATES_KEPT, None)
+        elif reached is not None and params_digest(reached.theta) != update.digest_after:
+            applied = peek_signed(self.kept[version])
+            assert isinstance(applied, Update)
+            if update.epoch > applied.epoch:
+                self._start_anew()
+
+    def _start_anew(self) -> None:
+        """The run went another way than we did."""
+        assert self.spec is not None
+        self._states.clear()
+        self._later.clear()
+        self.kept.clear()
+        self._reach(replay.initial_state(self.spec))
+        if self.key is not None:
+            self.ask(CatchUp(0))
+
     def _follow(self) -> None:
         """Apply what is in order; ask for what is missing."""
         assert self.spec is not None and self.state is not None
         rules = replay.arithmetic(self.spec)
         while self.state.version in self._later:
             update = self._later.pop(self.state.version)
-            self._reach(replay.follow(self.spec, rules, self.state, update))
+            try:
+                self._reach(replay.follow(self.spec, rules, self.state, update))
+            except (replay.MismatchError, WireError):
+                self._start_anew()
         if self._later and max(self._later) > self.state.version and self.key is not None:
             self.ask(CatchUp(self.state.version))
         self._work()
@@ -372,6 +471,8 @@ class ScriptedWorker:
         ]
         self._waiting = [task for task in self._waiting if task not in ready]
         for task in ready:
+            if task.task in self.unanswered:
+                continue
             state = self._states[task.version]
             assert params_digest(state.theta) == task.digest, "the task names other parameters"
             self.send(self.alter(evaluate(self.spec, state, task)))
