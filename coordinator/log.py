@@ -2,143 +2,605 @@
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import sqlite3
+import tempfile
 import threading
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Self
+from urllib.parse import quote
 
+from protocol.envelope import peek_signed
 from protocol.errors import ShoalError
+from protocol.messages import TaskKind, Update
+from protocol.packing import WireError
 
-SCHEMA = 1
-_TABLES = (
+SCHEMA = 2
+
+RUN = "run"
+ROOT = "root"
+CHARTERS = "charters"
+BASE = "base"
+BASE_DIGEST = "base-digest"
+ARCHIVE = "archive"
+EPOCH = "epoch"
+SECONDS = "seconds"
+ENDED = "ended"
+"""Keys of `noted`: the run's id; the public key that its name was made from, in hexadecimal digits;
+msgpack list of the signed charters, in order; first version whose update is here; digest of the
+full state of that version, in hexadecimal digits; file that has the updates before it; number of
+the epoch that we led last; seconds that the run has been led for; why the run ended, if it did."""
+
+Value = str | int | float | bytes
+
+_UPDATES = """
+    version INTEGER PRIMARY KEY,  -- the update leads from this version to the next
+    payload BLOB NOT NULL,        -- the signed message, exactly as it was published
+    made_at REAL NOT NULL,        -- Unix time, for people
+    members INTEGER NOT NULL,
+    late INTEGER NOT NULL
+"""
+_EVALUATIONS = """
+    version INTEGER PRIMARY KEY,
+    episodes INTEGER NOT NULL,
+    mean REAL NOT NULL,
+    deviation REAL NOT NULL,
+    complete INTEGER NOT NULL     -- whether it went beyond the screening
+"""
+_SCHEMA_1 = (
     "CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    f"CREATE TABLE updates ({_UPDATES})",
+    f"CREATE TABLE evaluations ({_EVALUATIONS})",
+)
+_TO_SCHEMA_2 = (
+    # Without a type of its own a value comes back as what it was.
+    "ALTER TABLE meta RENAME TO meta_1",
+    "CREATE TABLE meta (key TEXT PRIMARY KEY, value NOT NULL)",
+    "INSERT INTO meta SELECT key, value FROM meta_1",
+    "DROP TABLE meta_1",
+    "ALTER TABLE updates ADD COLUMN seconds REAL NOT NULL DEFAULT 0",  # of the run, until then
+    "ALTER TABLE updates ADD COLUMN workers INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE evaluations ADD COLUMN steps INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE evaluations ADD COLUMN judged_at REAL NOT NULL DEFAULT 0",
+    "ALTER TABLE evaluations ADD COLUMN seconds REAL NOT NULL DEFAULT 0",
     """
-    CREATE TABLE updates (
-        version INTEGER PRIMARY KEY,  -- the update leads from this version to the next
-        payload BLOB NOT NULL,        -- the signed message, exactly as it was published
-        made_at REAL NOT NULL,        -- Unix time, for people
-        members INTEGER NOT NULL,
-        late INTEGER NOT NULL
+    CREATE TABLE results (
+        arrival INTEGER PRIMARY KEY,
+        worker TEXT NOT NULL,
+        session TEXT NOT NULL,
+        task INTEGER NOT NULL,
+        kind TEXT NOT NULL,
+        version INTEGER NOT NULL,     -- that was evaluated
+        until INTEGER NOT NULL,       -- the last update that may use it, for members
+        payload BLOB NOT NULL,        -- the Result message
+        UNIQUE (worker, task, until)
     )
     """,
     """
-    CREATE TABLE evaluations (
-        version INTEGER PRIMARY KEY,
-        episodes INTEGER NOT NULL,
-        mean REAL NOT NULL,
-        deviation REAL NOT NULL,
-        complete INTEGER NOT NULL     -- whether it went beyond the screening
+    CREATE TABLE aside (
+        number INTEGER PRIMARY KEY,
+        version INTEGER NOT NULL,
+        epoch INTEGER NOT NULL,
+        payload BLOB NOT NULL,
+        made_at REAL NOT NULL,
+        members INTEGER NOT NULL,
+        late INTEGER NOT NULL,
+        seconds REAL NOT NULL,
+        workers INTEGER NOT NULL,
+        set_aside_at REAL NOT NULL,
+        why TEXT NOT NULL
     )
     """,
 )
+_SCHEMA_1_AS_2 = (
+    """CREATE TEMP VIEW updates AS
+    SELECT version, payload, made_at, members, late, 0.0 AS seconds, 0 AS workers
+    FROM main.updates""",
+    """CREATE TEMP VIEW evaluations AS
+    SELECT version, episodes, mean, deviation, 0 AS steps, complete, 0.0 AS judged_at,
+           0.0 AS seconds
+    FROM main.evaluations""",
+    _TO_SCHEMA_2[-2].replace("CREATE TABLE", "CREATE TEMP TABLE"),
+    _TO_SCHEMA_2[-1].replace("CREATE TABLE", "CREATE TEMP TABLE"),
+)
+"""A log of schema 1 that may not be written, as one of schema 2."""
+
+_UPDATE_COLUMNS = "version, payload, made_at, members, late, seconds, workers"
+_EVALUATION_COLUMNS = "version, episodes, mean, deviation, steps, complete, judged_at, seconds"
+_RESULT_COLUMNS = "worker, session, task, kind, version, until, payload"
+_UPDATE_TYPES = (int, bytes, float, int, int, float, int)
+
+_PAGE_ROWS = 64
+"""Updates that a reader has in memory at once."""
+_CHECKPOINT_PAGES = 128
+"""Pages of 4 KiB after which SQLite moves what is in the WAL to the file."""
+_WAL_BYTES = 1 << 20
+"""What a WAL that grew beyond this is cut to."""
 
 
 class LogError(ShoalError):
     """The log can't be read or written; nothing that it could not keep was published."""
 
 
-class UpdateLog:
-    """The updates of one run, in order and without a gap, with what is worth knowing of each.
+class DamagedError(LogError):
+    """The log is damaged at `version`: the update that leads from it can't be read, or is gone."""
 
-    `PRAGMA synchronous = FULL`: when `append` returns, the update has reached the disk. Methods may
-    be called from any thread; they wait for each other.
+    def __init__(self, message: str, version: int) -> None:
+        super().__init__(message)
+        self.version = version
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateRow:
+    """An update, and what is worth knowing of it."""
+
+    version: int
+    """it leads from this version to the next"""
+    payload: bytes = field(repr=False)
+    """the signed message, exactly as it was published"""
+    made_at: float
+    """Unix time"""
+    members: int
+    """that counted"""
+    late: int
+    """of them, those evaluated at earlier versions"""
+    seconds: float
+    """for which the run had been led by then, in all its epochs"""
+    workers: int
+    """sessions whose results counted"""
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluationRow:
+    """An evaluation of the centre that is over."""
+
+    version: int
+    episodes: int
+    mean: float
+    deviation: float
+    steps: int
+    full: bool
+    """whether it went beyond the screening"""
+    judged_at: float
+    """Unix time"""
+    seconds: float
+    """for which the run had been led by then"""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRow:
+    """A result that we answer for, though no update or evaluation has it yet."""
+
+    worker: str
+    session: str
+    task: int
+    kind: TaskKind
+    version: int
+    """that was evaluated"""
+    until: int
+    """of members: the last update that may use it"""
+    payload: bytes = field(repr=False)
+    """the encoded Result message"""
+
+
+@dataclass(frozen=True, slots=True)
+class AsideRow:
+    """An update of ours that the run went without."""
+
+    update: UpdateRow
+    epoch: int
+    set_aside_at: float
+    """Unix time"""
+    why: str
+
+
+class LogReader:
+    """Reads the log of a run, whoever leads it meanwhile, and never writes.
+
+    Methods may be called from any thread; they wait for each other. Every failure is a `LogError`.
     """
 
-    def __init__(self, path: Path, run: str) -> None:
-        """Open the log, or make it for this run. Raises `LogError`."""
+    def __init__(self, path: Path) -> None:
+        """Open the log. Raises `LogError`.
+
+        Neither a WAL nor write access to the directory is needed.
+        """
         self._path = path
         self._lock = threading.Lock()
-        self._ends = array("Q", [0])
-        opening = self._explained("can't be opened", "give a --run-dir on a working disk")
-        with opening, ExitStack() as undo:
-            # Without isolation level each statement is a transaction, synced when it returns.
-            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-            undo.callback(self._connection.close)
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = FULL")
-            self._prepare(run)
-            undo.pop_all()
+        self._closing = ExitStack()
+        with self._explained("can't be opened", f"see {self._directory}"), ExitStack() as undo:
+            if not path.is_file():
+                raise LogError(f"there is no log {path}: give the directory of a run")
+            self._connection = undo.enter_context(contextlib.closing(_opened_to_read(path, undo)))
+            if self._format() == 1:
+                for statement in _SCHEMA_1_AS_2:
+                    self._connection.execute(statement)
+            self._closing = undo.pop_all()
+
+    @property
+    def path(self) -> Path:
+        """Where it lies."""
+        return self._path
+
+    @property
+    def run(self) -> str:
+        """The run that it belongs to."""
+        return str(self.noted(RUN) or "")
+
+    @property
+    def base(self) -> int:
+        """The first version whose update is here: later than 0 once updates were archived."""
+        base = self.noted(BASE)
+        return base if isinstance(base, int) else 0
 
     @property
     def version(self) -> int:
         """The version that the last update leads to."""
-        return len(self._ends) - 1
+        with self._lock, self._explained("can't be read", self._mending()):
+            (last,) = self._connection.execute("SELECT MAX(version) FROM updates").fetchone()
+        return self.base if last is None else int(last) + 1
 
-    def append(self, version: int, payload: bytes, members: int, late: int) -> None:
-        """Keep the update version -> version + 1 for good. Raises `LogError`."""
-        row = (version, payload, time.time(), members, late)
-        problem = f"can't keep update {version}, which is not published"
-        with self._lock, self._explained(problem, "free the disk and start anew"):
-            if version != self.version:
-                raise LogError(f"{self._path} {problem}: it ends at version {self.version}")
-            self._connection.execute("INSERT INTO updates VALUES (?, ?, ?, ?, ?)", row)
-            self._ends.append(self._ends[-1] + len(payload))
+    def noted(self, key: str) -> Value | None:
+        """What `note` kept under this key."""
+        with self._lock, self._explained("can't be read", self._mending()):
+            query = "SELECT value FROM meta WHERE key = ?"
+            found = self._connection.execute(query, (key,)).fetchone()
+        return None if found is None else found[0]
 
-    def record_evaluation(
-        self, version: int, episodes: int, mean: float, deviation: float, complete: bool
-    ) -> None:
-        """Keep a centre evaluation. Raises `LogError`."""
-        row = (version, episodes, mean, deviation, complete)
-        problem = f"can't keep the evaluation of version {version}"
-        with self._lock, self._explained(problem, "free the disk and start anew"):
-            self._connection.execute(
-                "INSERT OR REPLACE INTO evaluations VALUES (?, ?, ?, ?, ?)", row
-            )
+    def rows(self, first: int | None = None, end: int | None = None) -> Iterator[UpdateRow]:
+        """The updates from version `first` (by default `base`) to `end` (by default the last one),
+        in order; a few at a time are in memory, and the log is not locked in between.
+
+        Raises `DamagedError` at the first that is gone or can't be read.
+        """
+        version = self.base if first is None else first
+        while end is None or version < end:
+            count = _PAGE_ROWS if end is None else min(_PAGE_ROWS, end - version)
+            page = self._page(version, count)
+            for row in page:
+                if row.version != version:
+                    raise self._damage(version, "it is gone, though later ones are here")
+                yield row
+                version += 1
+            if not page:
+                return
 
     def updates(self, first: int, end: int) -> list[bytes]:
-        """The signed updates that lead from version `first` to `end`, in order. Raises `LogError`.
+        """The signed updates that lead from version `first` to `end`, in order.
 
-        They may be large: see `size` first.
+        They may be large: see `UpdateLog.size` first.
         """
-        with self._lock, self._explained("can't be read", "see to the disk"):
-            rows = self._connection.execute(
-                "SELECT payload FROM updates WHERE version >= ? AND version < ? ORDER BY version",
-                (first, end),
+        with self._lock, self._explained("can't be read", self._mending()):
+            query = (
+                "SELECT payload FROM updates WHERE version >= ? AND version < ? ORDER BY version"
             )
-            return [payload for (payload,) in rows]
+            return [payload for (payload,) in self._connection.execute(query, (first, end))]
 
-    def size(self, first: int, end: int) -> int:
-        """Bytes of the updates that lead from version `first` to `end`, neither beyond the log.
+    def evaluations(self) -> list[EvaluationRow]:
+        """All evaluations of the centre, in the order of versions."""
+        with self._lock, self._explained("can't be read", self._mending()):
+            query = f"SELECT {_EVALUATION_COLUMNS} FROM evaluations ORDER BY version"
+            return [
+                EvaluationRow(*judged, full=bool(full), judged_at=judged_at, seconds=seconds)
+                for *judged, full, judged_at, seconds in self._connection.execute(query)
+            ]
 
-        Cheap: nothing is read.
+    def results(self) -> list[ResultRow]:
+        """The results that no update and no evaluation has used yet, in order of arrival."""
+        query = f"""
+            SELECT {_RESULT_COLUMNS} FROM results
+            WHERE (kind = 'members' AND until >= ?)
+               OR (kind = 'centre' AND version NOT IN (SELECT version FROM evaluations))
+            ORDER BY arrival
         """
-        return self._ends[end] - self._ends[first] if first < end else 0
+        version = self.version
+        with self._lock, self._explained("can't be read", self._mending()):
+            return [ResultRow(*row) for row in self._connection.execute(query, (version,))]
+
+    def aside_rows(self) -> list[AsideRow]:
+        """Our updates that the run went without, in the order in which they were set aside."""
+        columns = f"{_UPDATE_COLUMNS}, epoch, set_aside_at, why"
+        with self._lock, self._explained("can't be read", self._mending()):
+            query = f"SELECT {columns} FROM aside ORDER BY number"
+            return [
+                AsideRow(UpdateRow(*row[:7]), *row[7:]) for row in self._connection.execute(query)
+            ]
 
     def close(self) -> None:
         """Let go of the file."""
         with self._lock:
-            self._connection.close()
+            self._closing.close()
 
-    def _prepare(self, run: str) -> None:
-        found = self._connection.execute("PRAGMA user_version").fetchone()[0]
-        if found == 0:
-            self._connection.execute("BEGIN IMMEDIATE")  # who closes halfway leaves no trace
-            for table in _TABLES:
-                self._connection.execute(table)
-            self._connection.execute("INSERT INTO meta VALUES ('run', ?)", (run,))
-            self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
-            self._connection.execute("COMMIT")
-            return
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def _directory(self) -> Path:
+        return self._path.parent
+
+    def _mending(self) -> str:
+        return f"see to the disk, or run `shoal repair {self._directory}`"
+
+    def _format(self) -> int:
+        """The schema of the file. Raises `LogError` for one that this version does not know."""
+        found = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
         if found > SCHEMA:
             raise LogError(
                 f"{self._path} has format {found}, this version knows up to {SCHEMA}: upgrade Shoal"
             )
-        (owner,) = self._connection.execute("SELECT value FROM meta WHERE key = 'run'").fetchone()
-        if owner != run:
-            raise LogError(
-                f"{self._path} belongs to the run {owner}, not to {run}: give another --run-dir"
-            )
-        for (size,) in self._connection.execute(
-            "SELECT LENGTH(payload) FROM updates ORDER BY version"
-        ):
-            self._ends.append(self._ends[-1] + size)
+        return found
+
+    def _page(self, version: int, count: int) -> list[UpdateRow]:
+        """Up to so many updates from this version on, fewer where one of them is damaged.
+
+        Raises `DamagedError` where that is the first.
+        """
+        query = f"SELECT {_UPDATE_COLUMNS} FROM updates WHERE version >= ? ORDER BY version LIMIT ?"
+        rows: list[UpdateRow] = []
+        with self._lock:
+            cursor: Iterator[Any] = iter(())
+            try:
+                cursor = self._connection.execute(query, (version, count))
+                for row in cursor:
+                    if not all(map(isinstance, row, _UPDATE_TYPES)):
+                        raise sqlite3.DatabaseError("a value of another type than its column's")
+                    rows.append(UpdateRow(*row))
+            except sqlite3.ProgrammingError as error:
+                raise LogError(f"the log {self._path} can't be read ({error})") from None
+            except sqlite3.Error as error:
+                if not rows and count == 1:
+                    raise self._damage(version, str(error)) from None
+        # Python asks for the row after the one that it returns.
+        return rows if rows or count == 1 else self._page(version, 1)
+
+    def _damage(self, version: int, what: str) -> DamagedError:
+        return DamagedError(
+            f"the log {self._path} is damaged at update {version} ({what}): "
+            f"keep what is before it with `shoal repair {self._directory}`",
+            version,
+        )
 
     @contextmanager
     def _explained(self, problem: str, remedy: str) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise LogError(f"the log {self._path} {problem} ({error}): {remedy}") from None
+
+
+class UpdateLog(LogReader):
+    """The updates of one run, in order and without a gap, with what is worth knowing of each; and
+    what a coordinator that goes on from here needs beside them.
+
+    `PRAGMA synchronous = FULL`: when a method that writes returns, it has reached the disk. Only
+    one process may write, see `coordinator.directory`.
+    """
+
+    def __init__(self, path: Path, run: str, *, keep_returns: bool = False) -> None:
+        """Open the log, or make it for this run. Raises `LogError`.
+
+        `keep_returns` keeps results that were used, for whoever wants to look at them.
+        """
+        self._path = path
+        self._lock = threading.Lock()
+        self._keep_returns = keep_returns
+        self._base = 0
+        self._ends = array("Q", [0])
+        self._closing = ExitStack()
+        remedy = self._mending() if path.exists() else "give a --run-dir on a working disk"
+        with self._explained("can't be opened", remedy), ExitStack() as undo:
+            # Without isolation level each statement is a transaction, synced when it returns.
+            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+            undo.callback(self._connection.close)
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+            self._connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+            self._connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
+            self._prepare(run)
+            self._closing = undo.pop_all()
+
+    @property
+    def base(self) -> int:
+        """The first version whose update is here: later than 0 once updates were archived."""
+        return self._base
+
+    @property
+    def version(self) -> int:
+        """The version that the last update leads to."""
+        return self._base + len(self._ends) - 1
+
+    def append(self, row: UpdateRow) -> None:
+        """Keep an update for good, and let go of the results that it was the last to use.
+
+        Raises `LogError`.
+        """
+        problem = f"can't keep update {row.version}, which is not published"
+        with self._lock, self._writing(problem):
+            if row.version != self.version:
+                raise LogError(f"{self._path} {problem}: it ends at version {self.version}")
+            self._connection.execute(
+                f"INSERT INTO updates ({_UPDATE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                _values(row),
+            )
+            if not self._keep_returns:
+                self._connection.execute(
+                    "DELETE FROM results WHERE kind = 'members' AND until <= ?", (row.version,)
+                )
+        self._ends.append(self._ends[-1] + len(row.payload))
+
+    def keep_results(self, rows: Sequence[ResultRow]) -> None:
+        """Keep results for good, all or none; one that came before is replaced.
+
+        Raises `LogError`.
+        """
+        if not rows:
+            return
+        with self._lock, self._writing("can't keep results, which are not acknowledged"):
+            self._connection.executemany(
+                f"INSERT INTO results ({_RESULT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT (worker, task, until) DO UPDATE SET session = excluded.session, "
+                "kind = excluded.kind, version = excluded.version, payload = excluded.payload",
+                [
+                    (r.worker, r.session, r.task, r.kind, r.version, r.until, r.payload)
+                    for r in rows
+                ],
+            )
+
+    def record_evaluation(self, row: EvaluationRow) -> None:
+        """Keep an evaluation of the centre, in place of an earlier one of that version, and let go
+        of the results that it was made of. Raises `LogError`."""
+        with self._lock, self._writing(f"can't keep the evaluation of version {row.version}"):
+            self._connection.execute(
+                f"INSERT OR REPLACE INTO evaluations ({_EVALUATION_COLUMNS}) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    row.version,
+                    row.episodes,
+                    row.mean,
+                    row.deviation,
+                    row.steps,
+                    row.full,
+                    row.judged_at,
+                    row.seconds,
+                ),
+            )
+            if not self._keep_returns:
+                self._connection.execute(
+                    "DELETE FROM results WHERE kind = 'centre' AND version = ?", (row.version,)
+                )
+
+    def set_aside(self, first: int, why: str) -> int:
+        """The run went on without our updates from version `first` on: keep them where `aside_rows`
+        finds them, and end the log at `first`. Returns how many they were.
+
+        What was evaluated at versions that only those updates lead to goes. Raises `LogError`.
+        """
+        taken = list(self.rows(first))
+        now = time.time()
+        with self._lock, self._writing(f"can't set the updates from {first} on aside"):
+            self._connection.executemany(
+                f"INSERT INTO aside ({_UPDATE_COLUMNS}, epoch, set_aside_at, why) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [(*_values(row), _epoch_of(row.payload), now, why) for row in taken],
+            )
+            self._connection.execute("DELETE FROM updates WHERE version >= ?", (first,))
+            for table in ("evaluations", "results"):
+                self._connection.execute(f"DELETE FROM {table} WHERE version > ?", (first,))
+        del self._ends[max(0, first - self._base) + 1 :]
+        return len(taken)
+
+    def note(self, key: str, value: Value) -> None:
+        """Keep a value under this key, in place of an earlier one. Raises `LogError`."""
+        with self._lock, self._writing(f"can't keep {key!r}"):
+            self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    def size(self, first: int, end: int) -> int:
+        """Bytes of the updates that lead from version `first` to `end`, neither beyond the log.
+
+        Cheap: nothing is read. Raises `LogError` for a `first` before `base`.
+        """
+        if first >= end:
+            return 0
+        if first < self._base:
+            raise LogError(f"{self._path} begins at version {self._base}: {first} is archived")
+        return self._ends[end - self._base] - self._ends[first - self._base]
+
+    def _prepare(self, run: str) -> None:
+        found = self._format()
+        if found < SCHEMA:
+            steps = _TO_SCHEMA_2 if found else (*_SCHEMA_1, *_TO_SCHEMA_2)
+            with self._transaction():  # who is stopped halfway leaves no trace
+                for step in steps:
+                    self._connection.execute(step)
+                if not found:
+                    self._connection.execute("INSERT INTO meta VALUES (?, ?)", (RUN, run))
+                self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
+        owner = super().run
+        if owner != run:
+            raise LogError(
+                f"{self._path} belongs to the run {owner}, not to {run}: give another --run-dir"
+            )
+        self._base = super().base
+        for version, size in self._connection.execute(
+            "SELECT version, LENGTH(payload) FROM updates ORDER BY version"
+        ):
+            if version != self.version:
+                raise self._damage(self.version, "it is gone, though later ones are here")
+            self._ends.append(self._ends[-1] + (size or 0))
+
+    @contextmanager
+    def _writing(self, problem: str) -> Iterator[None]:
+        """A transaction: synced when it ends, or it leaves no trace."""
+        remedy = f"free the disk, then go on with `shoal host --resume {self._directory}`"
+        with self._explained(problem, remedy), self._transaction():
+            yield
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:  # SQLite itself ends some that fail
+                with contextlib.suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+            raise
+
+
+def _opened_to_read(path: Path, undo: ExitStack) -> sqlite3.Connection:
+    """A connection that never writes, to the file or to a copy of it.
+
+    SQLite reads a log in WAL mode only beside a file of shared memory, which it may have to make;
+    where it can't, a copy of the log and its WAL is read.
+    """
+    try:
+        return _connected(path)
+    except sqlite3.OperationalError:
+        copies = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="shoal-log-")))
+        for name in (path.name, f"{path.name}-wal"):
+            if path.with_name(name).exists():
+                shutil.copyfile(path.with_name(name), copies / name)
+        return _connected(copies / path.name)
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    address = f"file:{quote(str(path.absolute()))}?mode=ro"
+    connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _values(row: UpdateRow) -> tuple[Value, ...]:
+    """As `_UPDATE_COLUMNS` names them."""
+    return (
+        row.version,
+        row.payload,
+        row.made_at,
+        row.members,
+        row.late,
+        row.seconds,
+        row.workers,
+    )
+
+
+def _epoch_of(payload: bytes) -> int:
+    """The epoch that an update names, 0 where it can't be read."""
+    with contextlib.suppress(WireError):
+        update = peek_signed(payload)
+        if isinstance(update, Update):
+            return update.epoch
+    return 0
