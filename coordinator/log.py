@@ -286,10 +286,7 @@ class LogReader:
         """All evaluations of the centre, in the order of versions."""
         with self._lock, self._explained("can't be read", self._mending()):
             query = f"SELECT {_EVALUATION_COLUMNS} FROM evaluations ORDER BY version"
-            return [
-                EvaluationRow(*judged, full=bool(full), judged_at=judged_at, seconds=seconds)
-                for *judged, full, judged_at, seconds in self._connection.execute(query)
-            ]
+            return [_evaluation(row) for row in self._connection.execute(query)]
 
     def results(self) -> list[ResultRow]:
         """The results that no update and no evaluation has used yet, in order of arrival."""
@@ -595,6 +592,11 @@ def _values(row: UpdateRow) -> tuple[Value, ...]:
         row.seconds,
         row.workers,
     )
+
+
+def _evaluation(row: tuple[int, int, float, float, int, int, float, float]) -> EvaluationRow:
+    """Of `_EVALUATION_COLUMNS`."""
+    return EvaluationRow(*row[:5], bool(row[5]), *row[6:])
 
 
 def _epoch_of(payload: bytes) -> int:
