@@ -8,12 +8,13 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
-from protocol import snapshot
 from protocol.errors import ShoalError
-from protocol.messages import CHUNK
-from protocol.snapshot import Proof
-from protocol.state import DIGEST_BYTES, Arithmetic, State
+from protocol.proof import CHUNK_BYTES, Proof, cut, manifest_digest, proof
+
+if TYPE_CHECKING:
+    from protocol.state import Arithmetic, State
 
 _NAME = re.compile(r"snapshot-(\d{1,13})\.bin")
 _PARTIAL = ".snapshot.part"
@@ -37,12 +38,12 @@ class Frozen:
     @property
     def digest(self) -> bytes:
         """The digest of the whole state."""
-        return snapshot.manifest_digest(self.total, self.digests)
+        return manifest_digest(self.total, self.digests)
 
     @property
     def chunks(self) -> int:
         """How many there are."""
-        return len(self.digests) // DIGEST_BYTES
+        return self.proof.chunks
 
     @property
     def proof(self) -> Proof:
@@ -55,16 +56,17 @@ class Frozen:
         Raises `FrozenError`, also where they are no longer what was frozen.
         """
         with _reading(self.path), self.path.open("rb") as file:
-            file.seek(index * CHUNK)
-            data = file.read(CHUNK)
-        place = slice(index * DIGEST_BYTES, (index + 1) * DIGEST_BYTES)
-        if snapshot.chunk_digest(data) != self.digests[place]:
+            file.seek(index * CHUNK_BYTES)
+            data = file.read(CHUNK_BYTES)
+        if not self.proof.covers(index, data):
             raise FrozenError(f"chunk {index} of the snapshot {self.path} is damaged: remove it")
         return data
 
     def thaw(self, rules: Arithmetic) -> State:
         """The state. Raises `FrozenError` where the file can't be read, and `WireError` where it
         holds no state of a run with this arithmetic."""
+        from protocol import snapshot  # loads the compiled kernels
+
         with _reading(self.path):
             data = self.path.read_bytes()
         return snapshot.from_bytes(rules, data)
@@ -79,25 +81,25 @@ class Snapshots:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def freeze(self, state: State, proof: Proof | None = None) -> Frozen:
+    def freeze(self, state: State, known: Proof | None = None) -> Frozen:
         """Keep a state: on disk and synced when this returns, or not there at all.
 
-        `proof`: the state's, where it is known already: hashing takes longer than writing. Raises
+        `known`: its proof, where somebody made it already: hashing takes long. Raises
         `FrozenError`.
         """
-        return self._write(state.version, snapshot.chunks(state), proof)
+        from protocol import snapshot  # loads the compiled kernels
 
-    def keep(self, version: int, data: bytes) -> Frozen:
+        return self._write(state.version, snapshot.chunks(state), known)
+
+    def keep(self, version: int, data: bytes | bytearray) -> Frozen:
         """Keep a state's bytes, likewise."""
-        view = memoryview(data)
-        cut = (view[at : at + CHUNK] for at in range(0, len(data), CHUNK))
-        return self._write(version, cut, None)
+        return self._write(version, cut(data), None)
 
     def open(self, version: int) -> Frozen:
         """The snapshot of a version that is here. Raises `FrozenError`."""
         path = self._path(version)
         with _reading(path), path.open("rb") as file:
-            total, digests = snapshot.proof(iter(lambda: file.read(CHUNK), b""))
+            total, digests = proof(iter(lambda: file.read(CHUNK_BYTES), b""))
         return Frozen(path, version, total, digests)
 
     def versions(self) -> list[int]:
@@ -115,20 +117,18 @@ class Snapshots:
             self._path(version).unlink()
 
     def _write(
-        self, version: int, chunks: Iterable[bytes | memoryview], proof: Proof | None
+        self, version: int, chunks: Iterable[bytes | memoryview], known: Proof | None
     ) -> Frozen:
         path, partial = self._path(version), self.directory / _PARTIAL
-        digests, total = [], 0
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             with contextlib.ExitStack() as undo:
                 undo.callback(partial.unlink, missing_ok=True)
                 with partial.open("wb") as file:
-                    for chunk in chunks:
-                        file.write(chunk)
-                        total += len(chunk)
-                        if proof is None:
-                            digests.append(snapshot.chunk_digest(chunk))
+                    if known is None:
+                        known = proof(_written(file, chunks))
+                    else:
+                        file.writelines(chunks)
                     file.flush()
                     os.fsync(file.fileno())
                 partial.replace(path)
@@ -137,10 +137,17 @@ class Snapshots:
             raise FrozenError(
                 f"can't keep the snapshot {path}: {error.strerror or error}: see to the disk"
             ) from None
-        return Frozen(path, version, *(proof or Proof(total, b"".join(digests))))
+        return Frozen(path, version, known.total, known.digests)
 
     def _path(self, version: int) -> Path:
         return self.directory / f"snapshot-{version}.bin"
+
+
+def _written(file: IO[bytes], chunks: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+    """The chunks, each written before it comes out."""
+    for chunk in chunks:
+        file.write(chunk)
+        yield chunk
 
 
 @contextlib.contextmanager

@@ -1,22 +1,30 @@
-"""A state as bytes and back, and the digests that prove those bytes chunk by chunk."""
+"""A state as bytes and back, whole or chunk by chunk."""
 
 from __future__ import annotations
 
-import hashlib
 import math
 import struct
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from protocol.messages import CHUNK
 from protocol.normalizer import HIGHEST_EXPONENT, LOWEST_EXPONENT, NormalizerState
 from protocol.packing import WireError
-from protocol.state import DIGEST_BYTES, Arithmetic, State
+from protocol.proof import CHUNK_BYTES, chunk_digests, manifest_digest, proof
+from protocol.state import Arithmetic, State
 
-CHUNK_BYTES = CHUNK
+__all__ = [
+    "CHUNK_BYTES",
+    "chunk_digests",
+    "chunks",
+    "from_bytes",
+    "manifest_digest",
+    "state_bytes",
+    "state_digest",
+    "to_bytes",
+]
+
 MAGIC = b"shoal\x00\x00\x01"
 _HEADER = struct.Struct("<8sQQQd")
 _COUNTER_LIMIT = 1 << 53
@@ -48,7 +56,7 @@ def chunks(state: State) -> Iterator[bytes]:
         yield bytes(chunk)
 
 
-def from_bytes(arithmetic: Arithmetic, data: bytes) -> State:
+def from_bytes(arithmetic: Arithmetic, data: bytes | bytearray) -> State:
     """The state that `to_bytes` wrote, for a run with this arithmetic.
 
     Raises:
@@ -86,54 +94,15 @@ def state_bytes(arithmetic: Arithmetic) -> int:
     return total
 
 
-class Proof(NamedTuple):
-    """What proves a state: how many bytes it has, and the digest of each chunk."""
-
-    total: int
-    digests: bytes
-    """16 bytes for each chunk"""
-
-    @property
-    def digest(self) -> bytes:
-        """16 bytes that prove the rest."""
-        return manifest_digest(self.total, self.digests)
-
-
-def proof(chunks: Iterable[bytes | memoryview]) -> Proof:
-    """What proves the state of these chunks."""
-    total, digests = 0, []
-    for chunk in chunks:
-        total += len(chunk)
-        digests.append(chunk_digest(chunk))
-    return Proof(total, b"".join(digests))
-
-
 def state_digest(state: State) -> bytes:
-    """16 bytes that prove a whole state: `manifest_digest` of its bytes."""
+    """16 bytes that prove a whole state."""
     return proof(chunks(state)).digest
-
-
-def chunk_digest(chunk: bytes | memoryview) -> bytes:
-    """16 bytes that prove a chunk: BLAKE2b."""
-    return hashlib.blake2b(chunk, digest_size=DIGEST_BYTES).digest()
-
-
-def chunk_digests(data: bytes) -> bytes:
-    """The digests of each CHUNK_BYTES of `data`, one after the other."""
-    view = memoryview(data)
-    return proof(view[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES)).digests
-
-
-def manifest_digest(total: int, digests: bytes) -> bytes:
-    """16 bytes that prove the length and all chunk digests of a state, and so every chunk."""
-    length = total.to_bytes(8, "little")
-    return hashlib.blake2b(length + digests, digest_size=DIGEST_BYTES).digest()
 
 
 class _Reader:
     """Takes arrays off the front of bytes whose length has been checked."""
 
-    def __init__(self, data: bytes, offset: int) -> None:
+    def __init__(self, data: bytes | bytearray, offset: int) -> None:
         self._data = data
         self._offset = offset
 
