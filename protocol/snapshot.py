@@ -11,15 +11,17 @@ from numpy.typing import DTypeLike, NDArray
 
 from protocol.normalizer import HIGHEST_EXPONENT, LOWEST_EXPONENT, NormalizerState
 from protocol.packing import WireError
-from protocol.proof import CHUNK_BYTES, chunk_digests, manifest_digest, proof
+from protocol.proof import CHUNK_BYTES, Proof, chunk_digests, manifest_digest, proof
 from protocol.state import Arithmetic, State
 
 __all__ = [
     "CHUNK_BYTES",
+    "Proof",
     "chunk_digests",
     "chunks",
     "from_bytes",
     "manifest_digest",
+    "proof",
     "state_bytes",
     "state_digest",
     "to_bytes",
