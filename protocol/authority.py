@@ -79,17 +79,23 @@ class Authority:
 
     def rank(self, epoch: int, key: bytes) -> int | None:
         """The rank of a public key as leader of that epoch; None: it may not lead."""
+        if epoch < 1:
+            return None
         if key == self.run_key(epoch):
             return RUN_KEY
         delegates, digest = self.delegates(epoch), key_digest(key)
         return 1 + delegates.index(digest) if digest in delegates else None
+
+    def signer(self, update: Update) -> bytes:
+        """The public key of who says that it made the update."""
+        return update.signer or self.run_key(update.epoch)
 
     def open_update(self, payload: bytes) -> Update:
         """The update that somebody signed who might lead its epoch. Raises `WireError`."""
         claimed = peek_signed(payload)
         if not isinstance(claimed, Update):
             raise WireError("not an update")
-        key = claimed.signer or self.run_key(claimed.epoch)
+        key = self.signer(claimed)
         if self.rank(claimed.epoch, key) is None:
             raise WireError(f"update {claimed.version} is by a key that may not lead")
         open_signed(payload, key, "update", (self.run,))
@@ -111,6 +117,11 @@ class Announcement:
     def leader(self) -> bytes:
         """The public key of who leads."""
         return self.epoch.leader or self.authority.run_key(self.epoch.number)
+
+    @property
+    def precedence(self) -> tuple[int, int]:
+        """Of the epoch, as `precedence` orders them."""
+        return precedence(self.epoch.number, self.epoch.rank)
 
 
 def read_epoch(payload: bytes, run: str, known: Authority | None = None) -> Announcement:
