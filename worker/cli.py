@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -60,6 +61,12 @@ def join(
         list[str] | None,
         typer.Option("--allow-module", help="Module that may register environments; repeatable."),
     ] = None,
+    upload_limit: Annotated[
+        str,
+        typer.Option(
+            metavar="RATE", help="Bytes per second that other workers get: 500kB, 4MB; 0 is none."
+        ),
+    ] = "4MB",
     nice: Annotated[
         int, typer.Option(min=0, max=19, help="How much everything else goes first.")
     ] = 19,
@@ -74,6 +81,7 @@ def join(
 ) -> None:
     """Lend this machine to a run: evaluate its policies until the run ends, or Ctrl-C."""
     children = cores_granted(cores, usable_cores())
+    limit = bytes_per_second(upload_limit)
 
     from protocol.address import parse_address
 
@@ -91,6 +99,7 @@ def join(
         credit=credit,
         allowed=tuple(allow_module or ()),
         once=once,
+        upload_limit=limit,
     )
     directory = home or Path.home() / ".local" / "share" / "shoal"
     identity = Identity.load_or_create(directory / "worker.key")
@@ -108,6 +117,16 @@ def cores_granted(text: str, usable: int) -> int:
     if text.isdecimal() and 1 <= int(text) <= 1024:
         return int(text)
     raise ShoalError(f"--cores {text[:40]!r}: must be all, auto, or a number from 1 to 1024")
+
+
+def bytes_per_second(text: str) -> float:
+    """What `--upload-limit` says: a number, and B, kB, MB or GB (powers of 1,000) or nothing."""
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?) ?([kKMG]?)B?(?:/s)?", text.strip(), re.ASCII)
+    if match is None:
+        raise ShoalError(
+            f"--upload-limit {text[:40]!r}: must be bytes per second such as 4MB, 500kB or 0"
+        )
+    return float(match[1]) * {"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}[match[2]]
 
 
 def usable_cores() -> int:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from protocol.spec import RunSpec
 from worker.evaluation.jobs import EvaluationJob
 from worker.replica import Apply, Begin, Forget, Restore
+from worker.serving import Discard, Freeze, Keep
 
 if TYPE_CHECKING:
     from worker.following import Point
@@ -65,5 +66,17 @@ class Leave:
 
 
 Command = (
-    Send | StartEvaluation | Evaluate | Abandon | Say | Leave | Begin | Apply | Restore | Forget
+    Send
+    | StartEvaluation
+    | Evaluate
+    | Abandon
+    | Say
+    | Leave
+    | Begin
+    | Apply
+    | Restore
+    | Forget
+    | Freeze
+    | Keep
+    | Discard
 )

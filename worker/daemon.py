@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from protocol import topics
 from protocol.address import Address
@@ -17,12 +16,14 @@ from protocol.errors import ShoalError
 from protocol.identity import Identity, new_session
 from protocol.link import FatalLinkError, Link, Will, client_id
 from protocol.spec import RunSpec
-from worker import commands, replica, session
+from worker import commands, replica, serving, session
 from worker.console import Console
 from worker.discovery import find_run
 from worker.evaluation.jobs import EnvironmentUnavailable, WorkerFailure
 from worker.handshake import Handshake
 from worker.session import Session
+from worker.threads import in_thread
+from worker.upload import Upload
 
 if TYPE_CHECKING:
     from worker.evaluation.children import Evaluators
@@ -34,12 +35,14 @@ GOODBYE_SECONDS = 0.8
 INLINE_COST = 2_000_000
 """Parameters times directions up to which an update is applied at once, in about a millisecond;
 larger ones go to a thread."""
+STEP_COST = 50
+"""As many directions the optimizer's step and the digests cost."""
 GAUSSIAN_COST = 15
 """How many times more a direction of gaussian noise costs."""
+UPLOAD_LIMIT = 4e6
+"""Bytes per second."""
 EPOCH_WITHIN = 10.0
 """Seconds that the run's announcement may take where we were told not to wait for it."""
-
-Result = TypeVar("Result")
 
 
 class UnreachableError(ShoalError):
@@ -58,6 +61,7 @@ class Settings:
         credit: tasks held at once.
         allowed: modules that may register environments.
         once: end, instead of waiting, where broker or run are not there.
+        upload_limit: bytes per second that peers get at most; 0: none.
     """
 
     address: Address
@@ -66,6 +70,7 @@ class Settings:
     credit: int = 2
     allowed: tuple[str, ...] = ()
     once: bool = False
+    upload_limit: float = UPLOAD_LIMIT
 
 
 class Daemon:
@@ -86,6 +91,7 @@ class Daemon:
         self._link: Link | None = None
         self._evaluators: Evaluators | None = None
         self._follower: Follower | None = None
+        self._upload: Upload | None = None
         self._thetas: dict[int, asyncio.Task[None]] = {}
         self._evaluations: dict[int, asyncio.Task[None]] = {}
         self._jobs: set[asyncio.Task[None]] = set()
@@ -147,6 +153,7 @@ class Daemon:
             name=self.settings.name or self._identity.worker[:6],
             device=f"cpu x{self.settings.children}",
             checked=self.settings.address.fingerprint is not None,
+            upload_limit=self.settings.upload_limit,
         )
         self.session = Session(handshake, chosen, self._random)
         self._console.say(f"worker {self._identity.worker} joins {address}")
@@ -154,25 +161,30 @@ class Daemon:
         self._link = Link(
             address,
             client_id=client_id(handshake.worker, handshake.session),
-            on_message=lambda topic, payload: self._do(
-                self._the_session.message(topic, payload, now())
-            ),
+            on_message=self._on_message,
             on_connected=lambda first: self._do(self._the_session.connected(now())),
             on_disconnected=self._on_disconnected,
             on_retry=self._on_retry,
             will=Will(handshake.topic(topics.status), handshake.bye(lost=True), 1, False),
             subscriptions=topics.worker_filters(address.run, handshake.worker, handshake.session),
         )
-        ticking = asyncio.ensure_future(self._tick_for_ever())
-        linking = asyncio.ensure_future(self._link.run())
+        self._upload = Upload(
+            self._link,
+            self.session.serving,
+            lambda joiner: topics.snapshot(handshake.run, handshake.peer, joiner),
+        )
+        lives = [
+            asyncio.ensure_future(life)
+            for life in (self._tick_for_ever(), self._link.run(), self._upload.run())
+        ]
         try:
-            done, _ = await asyncio.wait((linking, ticking), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(lives, return_when=asyncio.FIRST_COMPLETED)
             for ended in done:
                 ended.result()
         finally:
-            ticking.cancel()
-            linking.cancel()
-            await asyncio.gather(ticking, linking, return_exceptions=True)
+            for life in lives:
+                life.cancel()
+            await asyncio.gather(*lives, return_exceptions=True)
 
     async def _tick_for_ever(self) -> None:
         began = now()
@@ -204,12 +216,20 @@ class Daemon:
                     await self._evaluators.close()
         working.cancel()
         await asyncio.gather(working, *tasks, return_exceptions=True)
+        if self._upload is not None:
+            self._upload.close()
         self._console.close()
 
     @property
     def _the_session(self) -> Session:
         assert self.session is not None
         return self.session
+
+    def _on_message(self, topic: str, payload: bytes) -> None:
+        moment = now()
+        self._do(self._the_session.message(topic, payload, moment))
+        if self._upload is not None and self._the_session.serving.delay(moment) is not None:
+            self._upload.wake()
 
     def _on_disconnected(self, reason: str) -> None:
         self._console.say(f"lost the broker: {reason}", warning=True)
@@ -257,6 +277,11 @@ class Daemon:
                 self._thetas.pop(command.version, None)
                 if self._evaluators is not None:
                     self._evaluators.drop(command.version)
+            case serving.Freeze() | serving.Keep():
+                self._start(self._hold(command))
+            case serving.Discard():
+                if self._upload is not None:
+                    self._start(self._upload.discard(command))
             case _:
                 self._follow(command)
 
@@ -332,7 +357,7 @@ class Daemon:
         directions = sum(len(cohort.weights) for cohort in command.update.cohorts)
         gaussian = self._follower.spec.strategy.noise == "gaussian"
         factor = GAUSSIAN_COST if gaussian else 1
-        return self._follower.spec.size * directions * factor <= INLINE_COST
+        return self._follower.spec.size * (directions * factor + STEP_COST) <= INLINE_COST
 
     async def _begin(self, command: replica.Begin, spec: RunSpec) -> None:
         try:
@@ -352,6 +377,16 @@ class Daemon:
         else:
             self._do(self._the_session.advanced(command.ticket, step, now()))
 
+    async def _hold(self, command: serving.Freeze | serving.Keep) -> None:
+        """Keep a snapshot for peers; without it we are as good a worker as before."""
+        assert self._upload is not None
+        try:
+            frozen = await self._upload.hold(command)
+        except (ShoalError, MemoryError) as error:
+            self._do(self._the_session.not_held(str(error) or "out of memory", now()))
+        else:
+            self._do(self._the_session.held(frozen, now()))
+
     def _apply_here(self, command: replica.Apply) -> None:
         try:
             step = self._take_step(command)
@@ -367,33 +402,7 @@ class Daemon:
         return self._follower.restore(command.data, command.version)
 
 
-def in_thread(work: Callable[[], Result]) -> asyncio.Future[Result]:
-    """The result of `work`, done in a thread that a process which ends does not wait for."""
-    loop = asyncio.get_running_loop()
-    result: asyncio.Future[Result] = loop.create_future()
-
-    def deliver(value: Result | None, error: Exception | None) -> None:
-        if result.cancelled():
-            return
-        if error is not None:
-            result.set_exception(error)
-        else:
-            result.set_result(value)  # type: ignore[arg-type]
-
-    def run() -> None:
-        value, failure = None, None
-        try:
-            value = work()
-        except Exception as error:
-            failure = error
-        with contextlib.suppress(RuntimeError):  # the loop may be closed by now
-            loop.call_soon_threadsafe(deliver, value, failure)
-
-    threading.Thread(target=run, name="replica", daemon=True).start()
-    return result
-
-
-def _begin(spec: RunSpec) -> tuple[Follower, Step]:
+def _begin(spec: RunSpec) -> tuple[Follower, Step | None]:
     from worker.following import Follower
 
     follower = Follower(spec)

@@ -45,9 +45,11 @@ class Follower:
         self.rules: Arithmetic = replay.arithmetic(spec)
         self.snapshot_bytes = snapshot.state_bytes(self.rules)
 
-    def begin(self) -> Step:
-        """Version 0. The kernel of the first update is loaded on the way."""
+    def begin(self) -> Step | None:
+        """Version 0, unless only a snapshot can tell it. Loads the kernel of the first update."""
         noise.weighted_sum(self.spec.strategy.noise, self.spec.seed, 0, np.ones(1, np.int64), 1)
+        if self.spec.policy.initialisation == "given":
+            return None
         first = replay.initial_state(self.spec)
         return _step(first, state.params_digest(first.theta))
 
@@ -56,7 +58,7 @@ class Follower:
         after = replay.follow(self.spec, self.rules, before, update)
         return _step(after, update.digest_after)
 
-    def restore(self, data: bytes, version: int) -> Step:
+    def restore(self, data: bytes | bytearray, version: int) -> Step:
         """The state in a snapshot of `version`. Raises `WireError`."""
         restored = snapshot.from_bytes(self.rules, data)
         if restored.version != version:

@@ -1,19 +1,35 @@
-"""A snapshot on its way: which chunks are here, which window to ask for next. Pure."""
+"""A snapshot on its way from several servers: which chunks are here, whom to ask for which. Pure.
+
+Every server that is asked owes one window of chunks at a time. Whoever sends a chunk, the manifest
+proves it; what is wrong counts for nothing, so a liar is to us like one who says nothing.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
 
 from protocol.messages import CHUNK, Chunk, ChunkRequest, Manifest
 
 DIGEST_BYTES = 16
 """As in `protocol.state`, which is not imported at the top: it loads the compiled kernels."""
 WINDOW = 8
-"""Chunks asked for at once: 1.5 MiB on their way."""
-PATIENCE = 3.0
-"""Seconds without a chunk of use after which what is missing of the window is asked for again."""
-FRUITLESS = 5
-"""Windows asked for in vain, one after the other, after which the snapshot is given up."""
+"""Chunks asked for at once of a server: 1.5 MiB on their way."""
+AT_ONCE = 4
+"""Servers that are asked at the same time."""
+PATIENCE = 4.0
+"""Seconds without a chunk of its window after which a server is late."""
+LATE = 3
+"""Windows in a row with which a server may be late although something came; the first one of which
+nothing came is enough to drop it."""
+HURRY = 1.0
+"""Seconds without a chunk after which a server with nothing else to fetch takes the window over."""
+COORDINATOR = ""
+"""In place of a server's name."""
+
+_MISSING, _ASKED, _HERE = 0, 1, 2
 
 
 def unusable(manifest: Manifest, snapshot_bytes: int) -> str:
@@ -29,19 +45,37 @@ def unusable(manifest: Manifest, snapshot_bytes: int) -> str:
     return ""
 
 
-class Reception:
-    """Collects the chunks of one manifest, in windows; whoever sent them, their digests decide."""
+@dataclass(slots=True)
+class _Server:
+    name: str
+    window: set[int] = field(default_factory=set)
+    moved: float = 0.0
+    """when it was asked, or something of its window came"""
+    gave: bool = False
+    """whether anything of this window came"""
+    late: int = 0
 
-    def __init__(self, manifest: Manifest, now: float) -> None:
+
+class Reception:
+    """Collects the chunks of one manifest.
+
+    Attributes:
+        version, digest: of the snapshot.
+        failed: servers of the last offer that were dropped.
+    """
+
+    def __init__(self, manifest: Manifest, random: Random) -> None:
         """`manifest` must not be `unusable`."""
         self.version = manifest.version
+        self.digest = manifest.digest
+        self.failed: tuple[str, ...] = ()
+        self._random = random
         self._digests = manifest.chunks
         self._data = bytearray(manifest.total)
-        self._missing = [True] * (len(manifest.chunks) // DIGEST_BYTES)
-        self._left = len(self._missing)
-        self._window = range(0)
-        self._moved = now
-        self._fruitless = 0
+        self._chunks = bytearray(len(manifest.chunks) // DIGEST_BYTES)
+        self._left = len(self._chunks)
+        self._servers: list[_Server] = []
+        self.offer(manifest.servers)
 
     @property
     def complete(self) -> bool:
@@ -51,47 +85,97 @@ class Reception:
     @property
     def share(self) -> float:
         """How much of it is here, 0 to 1."""
-        return 1.0 - self._left / len(self._missing)
+        return 1.0 - self._left / len(self._chunks)
 
     @property
-    def data(self) -> bytes:
-        """The snapshot, once complete."""
-        return bytes(self._data)
+    def data(self) -> bytearray:
+        """The snapshot, once complete; not a copy."""
+        return self._data
+
+    @property
+    def deserted(self) -> bool:
+        """Whether nobody is left to ask for what is missing."""
+        return not self._servers and not self.complete
+
+    def offer(self, servers: Sequence[str]) -> None:
+        """The same snapshot is offered by these servers, or by the coordinator where there are
+        none; what is here stays."""
+        self._let_go(*self._servers)
+        names = list(dict.fromkeys(servers)) or [COORDINATOR]
+        self._random.shuffle(names)
+        self._servers = [_Server(name) for name in names]
+        self.failed = ()
+
+    def interrupted(self) -> None:
+        """Nothing that was asked for will come: the connection was lost."""
+        self._let_go(*self._servers)
 
     def take(self, chunk: Chunk, now: float) -> bool:
         """Keep a chunk that the manifest proves and that was missing; whether it was one."""
         index = chunk.index
-        if chunk.version != self.version or index >= len(self._missing):
+        if chunk.version != self.version or index >= len(self._chunks):
             return False
-        if not self._missing[index]:
+        if self._chunks[index] == _HERE:
             return False
         digest = hashlib.blake2b(chunk.data, digest_size=DIGEST_BYTES).digest()
         if digest != self._digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]:
             return False
         self._data[index * CHUNK : index * CHUNK + len(chunk.data)] = chunk.data
-        self._missing[index] = False
+        self._chunks[index] = _HERE
         self._left -= 1
-        self._moved = now
-        self._fruitless = 0
+        for server in self._servers:
+            if index in server.window:
+                server.window.discard(index)
+                server.moved, server.gave = now, True
+                if not server.window:
+                    server.late = 0
         return True
 
-    def request(self, now: float) -> ChunkRequest | None:
-        """What to ask for now: the next window, or again what a window still lacks."""
-        lacking = [index for index in self._window if self._missing[index]]
-        if lacking:
-            if now - self._moved < PATIENCE:
-                return None
-            self._fruitless += 1
-        else:
-            first = next((i for i, missing in enumerate(self._missing) if missing), None)
-            if first is None:
-                return None
-            lacking = list(range(first, min(first + WINDOW, len(self._missing))))
-            self._window = range(lacking[0], lacking[-1] + 1)
-        self._moved = now
-        return ChunkRequest(self.version, lacking[0], lacking[-1] - lacking[0] + 1)
+    def requests(self, now: float) -> list[tuple[str, ChunkRequest]]:
+        """(server, window) to ask for now; a server that is late is asked for less, or dropped."""
+        for server in self._servers[:AT_ONCE]:
+            if server.window and now - server.moved >= PATIENCE:
+                self._let_go(server)
+                server.late += 1
+                if not server.gave or server.late >= LATE:
+                    self._servers.remove(server)
+                    self.failed += (server.name,) if server.name != COORDINATOR else ()
+        wanted = []
+        for server in self._servers[:AT_ONCE]:
+            if not server.window and (window := self._next_window(now)):
+                for index in window:
+                    self._chunks[index] = _ASKED
+                server.window, server.moved, server.gave = set(window), now, False
+                request = ChunkRequest(self.version, window[0], len(window))
+                wanted.append((server.name, request))
+        return wanted
 
-    @property
-    def hopeless(self) -> bool:
-        """Whether nobody seems to serve it any more."""
-        return self._fruitless > FRUITLESS
+    def _next_window(self, now: float) -> range:
+        """Consecutive chunks that nobody was asked for; where there are none, those of whom we
+        have waited for longest, unless somebody else owes them too."""
+        first = self._chunks.find(_MISSING)
+        if first >= 0:
+            last = first
+            while last - first < WINDOW and self._chunks[last : last + 1] == b"\x00":
+                last += 1
+            return range(first, last)
+        slow = [s for s in self._servers if s.window and now - s.moved >= HURRY]
+        for server in sorted(slow, key=lambda s: s.moved):
+            owed = [i for i in server.window if self._owing(i) == 1]
+            if owed:
+                first = last = min(owed)
+                while last in owed:
+                    last += 1
+                return range(first, last)
+        return range(0)
+
+    def _owing(self, index: int) -> int:
+        return sum(index in server.window for server in self._servers)
+
+    def _let_go(self, *servers: _Server) -> None:
+        """Wait for what they owe no longer, and let others be asked for it."""
+        for server in servers:
+            window, server.window = server.window, set()
+            for index in window:
+                if self._chunks[index] == _ASKED and not self._owing(index):
+                    self._chunks[index] = _MISSING

@@ -12,8 +12,8 @@ from random import Random
 from typing import TYPE_CHECKING, Literal
 
 from protocol.errors import ShoalError
-from protocol.messages import CatchUp, Chunk, ChunkRequest, Manifest, Update
-from worker.reception import Reception, unusable
+from protocol.messages import CatchUp, Chunk, ChunkRequest, Manifest, Update, Wanted
+from worker.reception import COORDINATOR, Reception, unusable
 
 if TYPE_CHECKING:
     from protocol.state import State
@@ -31,17 +31,19 @@ HINTS_IN_VAIN = 3
 DISTRUST = 60.0
 """Seconds for which hints then count for nothing."""
 MOST_WAITING = 512
-MOST_WAITING_BYTES = 32 << 20
+MOST_WAITING_BYTES = 16 << 20
 """Updates that wait for an earlier one: beyond either bound the newest are let go."""
 MISMATCHES = 3
 """Times in a row that our parameters may differ from the run's before we leave."""
 DIGESTS_KEPT = 64
 """Versions whose digests we remember, to notice a run that went another way."""
+PROOFS_KEPT = 8
+"""Signed digests of whole states that we remember, to hold offers of snapshots against them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Make version 0 from the spec; answered by `begun`, or by `failed`."""
+    """Make version 0 from the spec, if that defines it; answered by `begun`, or by `failed`."""
 
     ticket: int
 
@@ -53,6 +55,8 @@ class Apply:
     ticket: int
     before: State
     update: Update
+    payload: bytes
+    """as it was signed"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,15 +64,33 @@ class Restore:
     """Read a snapshot; answered by `advanced`, or by `failed`."""
 
     ticket: int
-    data: bytes
+    data: bytes | bytearray
     version: int
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Send a request to the coordinator."""
+    """Send a request to a server, or to the coordinator."""
 
     message: CatchUp | ChunkRequest
+    server: str = COORDINATOR
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Followed:
+    """A signed update brought us to this state: what we now have for others."""
+
+    state: State
+    epoch: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Restored:
+    """A snapshot brought us to this version: what we now have for others."""
+
+    version: int
+    data: bytes | bytearray
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +119,7 @@ class GiveUp:
     reason: str
 
 
-Command = Begin | Apply | Restore | Ask | Tell | Forget | Dropped | GiveUp
+Command = Begin | Apply | Restore | Ask | Followed | Restored | Tell | Forget | Dropped | GiveUp
 Standing = Literal["ready", "ahead", "gone", "differs"]
 
 
@@ -108,17 +130,21 @@ class Replica:
         points: what evaluations need of the last versions, and of those that are pinned.
     """
 
-    def __init__(self, versions_kept: int, random: Random) -> None:
-        """`versions_kept`: how many versions back evaluations may be asked for."""
+    def __init__(self, versions_kept: int, random: Random, initial_digest: bytes = b"") -> None:
+        """`versions_kept`: how many versions back evaluations may be asked for. `initial_digest`:
+        what proves the snapshot of version 0, where the spec does not define that version."""
         self.points: dict[int, Point] = {}
         self._versions_kept = versions_kept
         self._random = random
+        self._initial_digest = initial_digest
         self._state: State | None = None
         self._epoch = 0
+        self._latest_epoch = 0
+        self._state_digests: dict[int, tuple[int, bytes]] = {}
         self._snapshot_bytes = 0
         self._digests: dict[int, bytes] = {}
         self._pins: Counter[int] = Counter()
-        self._waiting: dict[int, tuple[Update, int]] = {}
+        self._waiting: dict[int, tuple[Update, bytes]] = {}
         self._waiting_bytes = 0
         self._ticket = 0
         self._job: Begin | Apply | Restore | None = None
@@ -142,14 +168,19 @@ class Replica:
     # What others may want to know.
 
     @property
+    def state(self) -> State | None:
+        """The state that we have reached."""
+        return self._state
+
+    @property
     def version(self) -> int:
         """The version that we have reached; 0 also before there is any."""
         return 0 if self._state is None else self._state.version
 
     @property
     def behind(self) -> bool:
-        """Whether somebody proved that the run has a later version than we reached."""
-        return self._known > self.version
+        """Whether the run has a later version than we reached, as somebody proved."""
+        return self._known > self.version or self._lacks_beginning
 
     @property
     def latest_heard(self) -> int:
@@ -186,6 +217,8 @@ class Replica:
     def disconnected(self, now: float) -> list[Command]:
         """Nobody hears us until we are welcomed again."""
         self._connected = False
+        if self._reception is not None:
+            self._reception.interrupted()
         return self._pump(now)
 
     def known(self, version: int, digest: bytes, now: float) -> list[Command]:
@@ -200,31 +233,36 @@ class Replica:
         self._hint = version if now >= self._hints_from else 0
         return self._pump(now)
 
-    def update(self, update: Update, size: int, now: float) -> list[Command]:
-        """A signed update of `size` bytes, in whatever order and as often as it comes."""
+    def update(self, update: Update, payload: bytes, now: float) -> list[Command]:
+        """A signed update, in whatever order and as often as it comes."""
         self._known = max(self._known, update.version + 1)
+        self._remember(update)
         if update.version < self.version:
             if update.epoch > self._epoch:
                 self._compare(update.version + 1, update.digest_after)
         elif update.epoch >= self._epoch:
-            self._keep(update, size)
+            self._keep(update, payload)
             if update.version == self.version:
                 self._moved(now)
         return self._pump(now)
 
     def manifest(self, manifest: Manifest, now: float) -> list[Command]:
         """A signed offer of a snapshot; of use where we asked to catch up."""
-        newer_than = self._reception.version if self._reception else self.version
-        wanted = self._asked and self._state is not None and not isinstance(self._job, Restore)
-        if not wanted or manifest.version <= newer_than:
+        reception = self._reception
+        if not self._asked or isinstance(self._job, Restore) or not self._is_beyond(manifest):
             return self._pump(now)
-        problem = unusable(manifest, self._snapshot_bytes)
-        if problem:
-            self._commands.append(Tell(f"the snapshot on offer is of no use: {problem}"))
-        else:
-            self._known = max(self._known, manifest.version)
-            self._reception = Reception(manifest, now)
-            self._moved(now)
+        if reception is not None and reception.digest == manifest.digest:
+            if reception.deserted:
+                reception.offer(manifest.servers)
+                self._moved(now)
+        elif reception is None or reception.deserted or manifest.version > reception.version:
+            problem = unusable(manifest, self._snapshot_bytes) or self._contradiction(manifest)
+            if problem:
+                self._commands.append(Tell(f"the snapshot on offer is of no use: {problem}"))
+            else:
+                self._known = max(self._known, manifest.version)
+                self._reception = Reception(manifest, self._random)
+                self._moved(now)
         return self._pump(now)
 
     def chunk(self, chunk: Chunk, now: float) -> list[Command]:
@@ -239,10 +277,17 @@ class Replica:
 
     # Events of the slow work.
 
-    def begun(self, ticket: int, step: Step, snapshot_bytes: int, now: float) -> list[Command]:
-        """Version 0 is made; `snapshot_bytes` is how long every snapshot of the run must be."""
+    def begun(
+        self, ticket: int, step: Step | None, snapshot_bytes: int, now: float
+    ) -> list[Command]:
+        """Version 0 is made, or is not to be made from the spec; `snapshot_bytes` is how long every
+        snapshot of the run must be."""
         self._snapshot_bytes = snapshot_bytes
-        return self.advanced(ticket, step, now)
+        if step is not None:
+            return self.advanced(ticket, step, now)
+        self._take_job(ticket)
+        self._urgent = True
+        return self._pump(now)
 
     def advanced(self, ticket: int, step: Step, now: float) -> list[Command]:
         """A job brought us to a version."""
@@ -251,8 +296,10 @@ class Replica:
             return self._pump(now)
         if isinstance(job, Apply):
             self._epoch = job.update.epoch
+            self._commands.append(Followed(step.state, job.update.epoch, job.payload))
         elif isinstance(job, Restore):
             self._reception = None
+            self._commands.append(Restored(job.version, job.data))
         version = step.state.version
         self._state = step.state
         self.points[version] = step.point
@@ -310,12 +357,13 @@ class Replica:
     def _start_job(self) -> None:
         state, reception = self._state, self._reception
         ticket = self._ticket + 1
-        if state is None:
+        if state is None and not self._lacks_beginning:
             self._job = Begin(ticket)
-        elif reception is not None and reception.complete and reception.version > state.version:
+        elif reception is not None and reception.complete and self._is_beyond(reception):
             self._job = Restore(ticket, reception.data, reception.version)
-        elif state.version in self._waiting:
-            self._job = Apply(ticket, state, self._let_go(state.version))
+        elif state is not None and state.version in self._waiting:
+            update, payload = self._let_go(state.version)
+            self._job = Apply(ticket, state, update, payload)
         else:
             return
         self._ticket = ticket
@@ -329,18 +377,28 @@ class Replica:
         self._job = None
         return job
 
+    @property
+    def _lacks_beginning(self) -> bool:
+        """Whether we need a snapshot to have any state at all."""
+        return bool(self._initial_digest and self._snapshot_bytes) and self._state is None
+
+    def _is_beyond(self, offer: Manifest | Reception) -> bool:
+        """Whether a snapshot would bring us on."""
+        if self._state is not None:
+            return offer.version > self._state.version
+        return self._lacks_beginning
+
     def _ask(self, now: float) -> None:
         """Ask for what is missing: at once after a welcome, else after some grace."""
-        if not self._connected or self._state is None:
+        if not self._connected or (self._state is None and not self._lacks_beginning):
             return
         if self._receiving(now):
             return
-        goal = max(self._known, self._hint)
-        if goal <= self._state.version:
+        if max(self._known, self._hint) <= self.version and not self._lacks_beginning:
             self._gap_since = None
             self._urgent = self._asked = False
             return
-        if self._job is not None or self._state.version in self._waiting:
+        if self._job is not None or self._can_go_on:
             return
         if self._gap_since is None:
             self._gap_since = now
@@ -352,27 +410,59 @@ class Replica:
         self._ask_at = now + self._patience * self._jitter()
         self._patience = min(2.0 * self._patience, LONGEST_PATIENCE)
         self._asked = True
-        self._commands.append(Ask(CatchUp(self._state.version)))
-        if self._known <= self._state.version:
+        want: Wanted = "snapshot" if self._lacks_beginning else "either"
+        failed = () if self._reception is None else self._reception.failed
+        self._commands.append(Ask(CatchUp(self.version, want, failed)))
+        if not self.behind:
             self._hints_in_vain += 1
             if self._hints_in_vain >= HINTS_IN_VAIN:
                 self._hint, self._hints_in_vain = 0, 0
                 self._hints_from = now + DISTRUST
+
+    @property
+    def _can_go_on(self) -> bool:
+        """Whether the next update is here."""
+        return self._state is not None and self._state.version in self._waiting
 
     def _receiving(self, now: float) -> bool:
         """Whether a snapshot is on its way that is worth waiting for; asks for its chunks."""
         reception = self._reception
         if reception is None or isinstance(self._job, Restore):
             return reception is not None
-        if reception.version <= self.version or reception.hopeless:
-            if reception.version > self.version:
-                self._commands.append(Tell("nobody sends the snapshot any more: asking again"))
+        if not self._is_beyond(reception):
             self._reception = None
             return False
-        request = reception.request(now)
-        if request is not None:
-            self._commands.append(Ask(request))
-        return True
+        deserted = reception.deserted
+        for server, request in reception.requests(now):
+            self._commands.append(Ask(request, server))
+        if reception.deserted and not deserted:
+            self._commands.append(Tell("nobody sends the snapshot any more: asking again"))
+        return not reception.deserted
+
+    def _contradiction(self, manifest: Manifest) -> str:
+        """Why it can't be the run's snapshot of that version; empty where it can, as we know."""
+        proof = self._initial_digest
+        if manifest.version:
+            epoch, proof = self._state_digests.get(manifest.version, (0, b""))
+            if epoch < self._latest_epoch:
+                return ""  # another leader may have led elsewhere
+        if not proof or proof == manifest.digest:
+            return ""
+        return (
+            f"it has the digest {manifest.digest.hex()}, "
+            f"but version {manifest.version} has {proof.hex()}"
+        )
+
+    def _remember(self, update: Update) -> None:
+        """What the update proves of whole states."""
+        self._latest_epoch = max(self._latest_epoch, update.epoch)
+        if update.state_digest:
+            version = update.version + 1
+            epoch, _ = self._state_digests.get(version, (0, b""))
+            if update.epoch >= epoch:
+                self._state_digests[version] = update.epoch, update.state_digest
+            if len(self._state_digests) > PROOFS_KEPT:
+                del self._state_digests[min(self._state_digests)]
 
     def _moved(self, now: float) -> None:
         """Something of use came, and more may be on its way: ask again only after a pause."""
@@ -385,22 +475,22 @@ class Replica:
         """0.75 to 1.25: peers that miss the same must not ask in step."""
         return 0.75 + 0.5 * self._random.random()
 
-    def _keep(self, update: Update, size: int) -> None:
+    def _keep(self, update: Update, payload: bytes) -> None:
         """Let an update wait for its turn; of two for one version, the later epoch's."""
         version = update.version
         if version in self._waiting:
             if self._waiting[version][0].epoch >= update.epoch:
                 return
             self._let_go(version)
-        self._waiting[version] = (update, size)
-        self._waiting_bytes += size
+        self._waiting[version] = (update, payload)
+        self._waiting_bytes += len(payload)
         while len(self._waiting) > MOST_WAITING or self._waiting_bytes > MOST_WAITING_BYTES:
             self._let_go(max(self._waiting))
 
-    def _let_go(self, version: int) -> Update:
-        update, size = self._waiting.pop(version)
-        self._waiting_bytes -= size
-        return update
+    def _let_go(self, version: int) -> tuple[Update, bytes]:
+        update, payload = self._waiting.pop(version)
+        self._waiting_bytes -= len(payload)
+        return update, payload
 
     def _compare(self, version: int, digest: bytes) -> None:
         """Hold a proved digest against ours of the same version."""
@@ -422,7 +512,9 @@ class Replica:
             )
             return
         self._commands.append(Tell(f"{what}; dropping our state and fetching it again"))
-        self._state, self._job, self._reception, self._proof = None, None, None, None
+        if self._reception is not None and self._reception.complete:
+            self._reception = None
+        self._state, self._job, self._proof = None, None, None
         self._epoch = 0
         self._waiting.clear()
         self._waiting_bytes = 0

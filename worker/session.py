@@ -15,18 +15,23 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from protocol import topics
-from protocol.envelope import Wrapping, open_plain, peek_signed, wrapping_of
+from protocol.envelope import Wrapping, open_plain, peek_signed, plain, wrapping_of
 from protocol.messages import (
     Acknowledge,
     Beat,
+    CatchUp,
     Chunk,
+    ChunkRequest,
     Credit,
     Epoch,
+    Holding,
+    Latest,
     Manifest,
     Message,
     Notice,
     Outcome,
     Refusal,
+    Serve,
     Status,
     Task,
     Update,
@@ -35,7 +40,7 @@ from protocol.messages import (
 )
 from protocol.packing import WireError
 from protocol.spec import RunSpec
-from worker import replica
+from worker import replica, serving
 from worker.commands import (
     LEFT,
     NO_ENVIRONMENT,
@@ -51,10 +56,12 @@ from worker.handshake import Handshake, Introduction, UnsuitableError, WrongLine
 from worker.outbox import Outbox
 from worker.presence import Presence
 from worker.replica import Replica
+from worker.serving import Serving
 from worker.view import View
 from worker.workload import Deed, Workload
 
 if TYPE_CHECKING:
+    from protocol.frozen import Frozen
     from worker.following import Step
 
 STATUS_AFTER = 9.0
@@ -78,6 +85,8 @@ class Settings:
     device: str
     checked: bool
     """whether the join line named the key that must lead the run"""
+    upload_limit: float = 0.0
+    """bytes per second that peers get at most; 0: none"""
 
 
 class Session:
@@ -88,6 +97,7 @@ class Session:
         self.settings = settings
         self.replica: Replica | None = None
         self.workload: Workload | None = None
+        self.serving = Serving(settings.upload_limit, random)
         self.ignored = 0
         self.over = False
         self._random = random
@@ -132,6 +142,8 @@ class Session:
                 self._hear_inbox(payload, now)
             elif parsed.kind == "snap":
                 self._hear_chunk(payload, now)
+            elif parsed.kind == "ask" and parsed.joiner is not None:
+                self._hear_peer(parsed.joiner, payload, now)
         except WireError as error:
             self._ignore(str(error), now)
         except (UnsuitableError, WrongLineError) as error:
@@ -142,6 +154,7 @@ class Session:
         """Time passed."""
         if self.replica is not None:
             self._do(self.replica.tick(now), now)
+        self._do(self.serving.tick(now), now)
         if self._presence.gone(now):
             self._miss("the coordinator is gone", now)
         if silence := self._presence.silence(now):
@@ -150,7 +163,9 @@ class Session:
 
     # Events of the slow work.
 
-    def begun(self, ticket: int, step: Step, snapshot_bytes: int, now: float) -> list[Command]:
+    def begun(
+        self, ticket: int, step: Step | None, snapshot_bytes: int, now: float
+    ) -> list[Command]:
         """Version 0 is made."""
         if self.replica is not None:
             self._do(self.replica.begun(ticket, step, snapshot_bytes, now), now)
@@ -166,6 +181,17 @@ class Session:
         """The replica could not."""
         if self.replica is not None:
             self._do(self.replica.failed(ticket, error, now), now)
+        return self._pump(now)
+
+    def held(self, frozen: Frozen, now: float) -> list[Command]:
+        """A snapshot is on disk, for peers."""
+        self._do(self.serving.held(frozen, now), now)
+        return self._pump(now)
+
+    def not_held(self, reason: str, now: float) -> list[Command]:
+        """The disk would not take it."""
+        self.serving.not_held()
+        self._commands.append(Say(reason, warning=True))
         return self._pump(now)
 
     def can_evaluate(self, speed: float, numeric_class: bytes, now: float) -> list[Command]:
@@ -305,7 +331,8 @@ class Session:
         if known is None:
             self._introduce_run(epoch, spec)
             self._commands.append(StartEvaluation(spec))
-            self.replica = Replica(spec.versions_kept, self._random)
+            initial = bytes.fromhex(spec.policy.initial_digest)
+            self.replica = Replica(spec.versions_kept, self._random, initial)
             self.workload = Workload(spec, self.replica, self._random)
             self._do(self.replica.tick(now), now)
         elif epoch.state != known.state:
@@ -355,6 +382,9 @@ class Session:
             self._answered(message.tasks, message.outcome, message.reason, now)
         elif isinstance(message, Notice):
             self._hear_notice(message, now)
+        elif isinstance(message, Serve):
+            state = self.replica.state if self.replica is not None else None
+            self._do(self.serving.wish(message.version, state), now)
         else:
             raise WireError(f"a sealed {type(message).__name__.lower()} is not for workers")
 
@@ -370,7 +400,7 @@ class Session:
         if isinstance(claimed, Update):
             if following.wants(claimed.version):
                 self.handshake.from_host(payload, "update")
-                self._do(following.update(claimed, len(payload), now), now)
+                self._do(following.update(claimed, payload, now), now)
         elif isinstance(claimed, Manifest):
             self.handshake.from_host(payload, "manifest")
             self._do(following.manifest(claimed, now), now)
@@ -383,6 +413,14 @@ class Session:
             raise WireError("not a chunk")
         if self.replica is not None:
             self._do(self.replica.chunk(chunk, now), now)
+
+    def _hear_peer(self, joiner: str, payload: bytes, now: float) -> None:
+        """Anybody may ask, for anything, as often as they like."""
+        request = open_plain(payload)
+        if not isinstance(request, CatchUp | ChunkRequest | Latest):
+            raise WireError("not a request that peers answer")
+        if joiner != self.handshake.peer:
+            self.serving.asked(joiner, request, now)
 
     def _hear_notice(self, notice: Notice, now: float) -> None:
         if notice.code == "leave":
@@ -419,12 +457,15 @@ class Session:
         if self.replica is not None:
             self._do(self.replica.welcomed(welcome.version, welcome.digest, now), now)
             self._caught_up = not self.replica.behind
+        self._do(self.serving.holdings, now)
 
     @property
     def _in_step(self) -> bool:
         """Whether tasks could be worked on at once, as far as we know."""
         following = self.replica
-        return following is not None and following.latest_heard <= following.version
+        if following is None or following.behind:
+            return False
+        return following.latest_heard <= following.version
 
     def _lose_session(self, now: float) -> None:
         if self.replica is not None:
@@ -457,19 +498,28 @@ class Session:
             held, reason = self.workload.leases.held, "our parameters were not the run's"
             self._do(self.workload.give_up(held, "gone", reason, now), now)
 
-    def _do(self, deeds: Sequence[Deed], now: float) -> None:
-        """What replica and workload want: partly ours to say, the rest is the daemon's to do."""
+    def _do(self, deeds: Sequence[Deed | serving.Deed], now: float) -> None:
+        """What the parts want: partly ours to say, the rest is the daemon's to do."""
         for deed in deeds:
             match deed:
-                case Refusal():
+                case Refusal() | Holding():
                     self._request(deed, now)
+                case replica.Ask() if deed.server:
+                    self._tell_peer(topics.ask, deed.server, self.handshake.peer, deed.message)
                 case replica.Ask():
                     self._request(deed.message, now)
+                case serving.Answer():
+                    self._tell_peer(topics.snapshot, self.handshake.peer, deed.joiner, deed.message)
+                case replica.Followed():
+                    self._do(self.serving.followed(deed), now)
+                case replica.Restored():
+                    self._do(self.serving.restored(deed), now)
                 case replica.Tell():
                     self._commands.append(Say(deed.text, warning=True))
                 case replica.GiveUp():
                     self._leave(SENT_AWAY, deed.reason)
                 case replica.Dropped():
+                    self._do(self.serving.dropped(), now)
                     self._void(now)
                 case _:
                     self._commands.append(deed)
@@ -527,6 +577,12 @@ class Session:
         """Tell the coordinator, where there is a session; else the lease simply runs out."""
         if self._presence.connected and self.handshake.agreed:
             self._publish(topics.request, self.handshake.seal(message), now)
+
+    def _tell_peer(
+        self, kind: Callable[[str, str, str], str], server: str, joiner: str, message: Message
+    ) -> None:
+        topic = kind(self.handshake.run, server, joiner)
+        self._commands.append(Send(topic, plain(message), 0))
 
     def _publish(self, kind: Callable[[str, str, str], str], payload: bytes, now: float) -> None:
         self._commands.append(Send(self.handshake.topic(kind), payload, 1))
