@@ -1,4 +1,4 @@
-"""Who leads the run and whether it knows us: accepts epochs, says hello, agrees on session keys."""
+"""Who leads the run and whether it knows us: judges epochs, says hello, agrees on session keys."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from protocol import topics
-from protocol.envelope import open_sealed, open_signed, peek_signed, sealed, signed
+from protocol.authority import RUN_KEY, Announcement, Authority, precedence, read_epoch
+from protocol.envelope import open_sealed, open_signed, sealed, signed
 from protocol.errors import ShoalError
 from protocol.identity import (
     AgreementError,
@@ -17,9 +18,8 @@ from protocol.identity import (
     Transcript,
     fingerprint,
     new_nonce,
-    run_belongs_to,
 )
-from protocol.messages import AnyMessage, Bye, Epoch, Hello, Message, Welcome
+from protocol.messages import AnyMessage, Bye, Epoch, Held, Hello, Message, Update, Welcome
 from protocol.packing import WireError
 from protocol.spec import PROTOCOL_VERSION, RunSpec, SpecError, from_bytes
 
@@ -52,14 +52,16 @@ class Introduction:
 
 
 class Handshake:
-    """One session's side of the agreement with the run's coordinator.
+    """One session's side of the agreement with whoever leads the run.
+
+    Of all who prove that they may lead, the one with the greatest precedence is followed; what the
+    others say counts for nothing.
 
     Attributes:
-        fingerprint: of the only key that may lead; that of the first valid epoch where the
-            volunteer's join line named none.
-        epoch: the newest valid one heard.
+        fingerprint: of the key that the run's name was made from; that of the first valid epoch
+            where the volunteer's join line named none.
+        led: the announcement that holds, None before there is any.
         spec: the run's, from the first valid epoch.
-        number: of the epoch in which the session key was agreed, 0 before.
     """
 
     def __init__(
@@ -73,9 +75,10 @@ class Handshake:
         self.run = run
         self.session = session
         self.fingerprint = expected_fingerprint
-        self.epoch: Epoch | None = None
+        self.led: Announcement | None = None
         self.spec: RunSpec | None = None
-        self.number = 0
+        self._authority: Authority | None = None
+        self._begins = 0
         self._identity = identity
         self._entropy = entropy
         self._spec_bytes = b""
@@ -83,8 +86,13 @@ class Handshake:
         self._key: bytes | None = None
 
     @property
+    def epoch(self) -> Epoch | None:
+        """What the leader says of the run."""
+        return None if self.led is None else self.led.epoch
+
+    @property
     def agreed(self) -> bool:
-        """Whether there is a session key."""
+        """Whether there is a session key, agreed with who leads now."""
         return self._key is not None
 
     @property
@@ -95,35 +103,50 @@ class Handshake:
     def hear_epoch(self, payload: bytes) -> bool:
         """Take in an announcement; whether it is news.
 
+        Another leader, or another epoch of the same one, ends what was agreed before.
+
         Raises:
-            WireError: it is not the run's coordinator who says so.
+            WireError: it is by nobody who may lead, or its epoch is over.
             UnsuitableError: this version can't take part.
             WrongLineError: it is the run's coordinator, but not the one of the join line.
         """
-        claimed = peek_signed(payload)
-        if not isinstance(claimed, Epoch):
-            raise WireError("not an epoch")
-        epoch = self._proved(payload, claimed.host_key)
-        known = self.epoch
-        if known is not None and (epoch.number, epoch.rank) < (known.number, known.rank):
+        heard = read_epoch(payload, self.run, self._authority)
+        self._require_expected(heard.authority.root)
+        self._authority = heard.authority
+        known = self._still_holds()
+        if known is not None and not self._goes_on(known, heard):
             return False
-        if known == epoch:
-            return False
-        self._require_suitable(epoch)
+        self._require_suitable(heard.epoch)
         if self.spec is None:
-            self.spec = self._parsed(epoch.spec)
-            self._spec_bytes = epoch.spec
-        elif epoch.spec != self._spec_bytes:
+            self.spec = self._parsed(heard.epoch.spec)
+            self._spec_bytes = heard.epoch.spec
+        elif heard.epoch.spec != self._spec_bytes:
             raise UnsuitableError(
                 f"the host of {self.run} changed its run spec, which never may change: "
                 "join again, or ask the host"
             )
-        self.fingerprint = fingerprint(epoch.host_key)
-        self.epoch = epoch
+        self.fingerprint = fingerprint(heard.authority.root)
+        if known is None or heard.precedence != known.precedence:
+            self._begins = heard.epoch.version
+            self._key = None
+        self.led = heard
         return True
 
-    def hello(self, introduction: Introduction, credit: int) -> bytes:
-        """A payload that asks for a session; each with a key and a nonce of its own."""
+    def leadership(self) -> str:
+        """Who leads, for people, from the key of the join line on."""
+        led = self._require_led()
+        leader, root = fingerprint(led.leader), fingerprint(led.authority.root)
+        if led.epoch.rank != RUN_KEY:
+            return f"the delegate {leader}, appointed by {root}"
+        return leader if leader == root else f"{leader}, the successor of {root}"
+
+    def hello(
+        self, introduction: Introduction, credit: int, version: int, held: tuple[Held, ...]
+    ) -> bytes:
+        """A payload that asks for a session; each with a key and a nonce of its own.
+
+        `version`: that we have reached; `held`: leases that we can still answer.
+        """
         keys = SessionKeys.generate(self._entropy)
         nonce = new_nonce(self._entropy)
         while len(self._hellos) >= MAX_OPEN_HELLOS:
@@ -140,6 +163,8 @@ class Handshake:
             credit=credit,
             speed=introduction.speed,
             numeric_class=introduction.numeric_class,
+            version=version,
+            held=held,
         )
         return signed(self._identity, "hello", (self.run, self.session), hello)
 
@@ -149,11 +174,13 @@ class Handshake:
         A coordinator answers in order, so the latest answer decides: hellos before the answered
         one are closed, and no answer counts twice. Raises `WireError`.
         """
-        epoch = self._require_epoch()
+        led = self._require_led()
         context = (self.run, self.worker, self.session)
-        welcome = open_signed(payload, epoch.host_key, "welcome", context)
+        welcome = open_signed(payload, led.leader, "welcome", context)
         if not isinstance(welcome, Welcome):
             raise WireError("not a welcome")
+        if welcome.epoch != led.epoch.number:
+            raise WireError(f"a welcome of epoch {welcome.epoch}, {led.epoch.number} is led")
         keys = self._hellos.get(welcome.nonce)
         if keys is None:
             raise WireError("a welcome to no open hello of ours")
@@ -163,7 +190,7 @@ class Handshake:
                 epoch=welcome.epoch,
                 session=self.session,
                 worker_key=self._identity.public_key,
-                host_key=epoch.host_key,
+                host_key=led.leader,
                 worker_exchange=keys.public_key,
                 host_exchange=welcome.exchange_key,
                 worker_nonce=welcome.nonce,
@@ -172,7 +199,6 @@ class Handshake:
                 self._key = keys.agree(transcript)
             except AgreementError as error:
                 raise WireError(str(error)) from None
-            self.number = welcome.epoch
         for nonce in list(self._hellos):
             del self._hellos[nonce]
             if nonce == welcome.nonce:
@@ -191,9 +217,30 @@ class Handshake:
             raise WireError("sealed before there is a session")
         return open_sealed(payload, self._key, "to worker")
 
-    def from_host(self, payload: bytes, label: str) -> AnyMessage:
-        """What the run's key signed for everybody. Raises `WireError`."""
-        return open_signed(payload, self._require_epoch().host_key, label, (self.run,))
+    def from_leader(self, payload: bytes, label: str) -> AnyMessage:
+        """What the leader signed for everybody. Raises `WireError`."""
+        return open_signed(payload, self._require_led().leader, label, (self.run,))
+
+    def hear_update(self, payload: bytes) -> Update:
+        """An update that belongs to the run, of this epoch or an earlier one. Raises `WireError`.
+
+        Who led before and does not know that it is over may go on making updates: whatever is not
+        by the leader ends at the version from which it leads, as far as that was heard.
+        """
+        led, authority = self._require_led(), self._authority
+        assert authority is not None
+        update = authority.open_update(payload)
+        rank = authority.rank(update.epoch, authority.signer(update))
+        assert rank is not None
+        made, held = precedence(update.epoch, rank), led.precedence
+        if made > held:
+            raise WireError(f"update {update.version} of epoch {update.epoch}, not announced yet")
+        if made < held and update.version >= self._begins:
+            raise WireError(
+                f"update {update.version} of epoch {update.epoch}: epoch {led.epoch.number} "
+                f"went on from version {self._begins} without it"
+            )
+        return update
 
     def bye(self, lost: bool) -> bytes:
         """The end of this session, as we say it or, `lost`, as the broker says it for us."""
@@ -209,32 +256,49 @@ class Handshake:
         """This session as one topic level."""
         return topics.peer(self.worker, self.session)
 
-    def _require_epoch(self) -> Epoch:
-        if self.epoch is None:
-            raise WireError("signed before the coordinator's key is known")
-        return self.epoch
+    def _require_led(self) -> Announcement:
+        if self.led is None:
+            raise WireError("signed before it is known who leads")
+        return self.led
 
-    def _proved(self, payload: bytes, host_key: bytes) -> Epoch:
-        found = fingerprint(host_key)
-        if not run_belongs_to(self.run, host_key):
-            raise WireError(f"the key {found} is not the one in the run's name")
-        epoch = open_signed(payload, host_key, "epoch", (self.run,))
-        if not isinstance(epoch, Epoch) or epoch.run != self.run:
-            raise WireError("not an epoch of this run")
-        if self.fingerprint not in (None, found):
-            # A run's name has only 32 bits of its key: once the right key has spoken, another one
-            # that matches is a forgery, and no reason to leave.
-            if self.epoch is not None:
-                raise WireError(
-                    f"fingerprint mismatch: {found} says that it leads {self.run}, "
-                    f"but it must be {self.fingerprint}"
-                )
-            raise WrongLineError(
-                f"the run {self.run} is led by the key {found}, but your join line says "
-                f"{self.fingerprint}: the line is mistyped or not this host's; ask the host for a "
-                "new line"
+    def _still_holds(self) -> Announcement | None:
+        """The announcement that held so far, unless a new charter says that its leader may not."""
+        led, authority = self.led, self._authority
+        if led is None or authority is None:
+            return None
+        rank = authority.rank(led.epoch.number, led.leader)
+        return led if rank == led.epoch.rank else None
+
+    def _goes_on(self, known: Announcement, heard: Announcement) -> bool:
+        """Whether an announcement takes the place of the one that held. Raises `WireError` where
+        its epoch is over."""
+        if heard.precedence < known.precedence:
+            raise WireError(
+                f"epoch {heard.epoch.number} by {fingerprint(heard.leader)} is over: epoch "
+                f"{known.epoch.number} is led by {fingerprint(known.leader)}"
             )
-        return epoch
+        if heard.precedence == known.precedence:
+            self._begins = min(self._begins, heard.epoch.version)
+            return heard.epoch != known.epoch and heard.epoch.version >= known.epoch.version
+        return True
+
+    def _require_expected(self, root: bytes) -> None:
+        """Raises where the run's key is proved, but is another one than we must expect."""
+        found = fingerprint(root)
+        if self.fingerprint in (None, found):
+            return
+        # A run's name has only 32 bits of its key: once the right key has spoken, another one
+        # that matches is a forgery, and no reason to leave.
+        if self.led is not None:
+            raise WireError(
+                f"fingerprint mismatch: {found} says that it leads {self.run}, "
+                f"but it must be {self.fingerprint}"
+            )
+        raise WrongLineError(
+            f"the run {self.run} is led by the key {found}, but your join line says "
+            f"{self.fingerprint}: the line is mistyped or not this host's; ask the host for a "
+            "new line"
+        )
 
     def _require_suitable(self, epoch: Epoch) -> None:
         if epoch.protocol != PROTOCOL_VERSION:

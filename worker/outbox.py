@@ -35,6 +35,11 @@ class Outbox:
         self._entries: dict[int, _Entry] = {}
         self._bytes = 0
 
+    @property
+    def results(self) -> list[Result]:
+        """All of them."""
+        return [entry.result for entry in self._entries.values()]
+
     def __len__(self) -> int:
         return len(self._entries)
 

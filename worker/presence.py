@@ -39,6 +39,7 @@ class Presence:
         self._hello_at: float | None = None
         self._patience = HELLO_AFTER
         self._last_hello: float | None = None
+        self._beaten = False
 
     @property
     def greeted(self) -> bool:
@@ -48,6 +49,7 @@ class Presence:
     def connect(self, now: float) -> None:
         """The broker is there; the coordinator has time to show."""
         self.connected = True
+        self._beaten = False
         self._heard = now
         self.greet(now)
 
@@ -87,6 +89,24 @@ class Presence:
         """Say hello as soon as that is possible: a session begins, or begins anew."""
         self._patience = HELLO_AFTER
         self._say_by(now, HELLO_APART)
+
+    def begin_anew(self, now: float) -> None:
+        """Somebody proved to lead from now on: hello goes out at once, whatever was before."""
+        self.show(now)
+        self.welcomed = False
+        self._patience = HELLO_AFTER
+        self._hello_at = now
+
+    def beat(self, now: float) -> bool:
+        """The leader, or so it seems, gives a sign of life; whether it was missed.
+
+        The first one of a connection may mean that the leader came to this broker after us, so that
+        nobody heard our hello.
+        """
+        if not self._beaten and not self.welcomed:
+            self.greet(now)
+        self._beaten = True
+        return self.show(now)
 
     def greet_unproved(self, now: float) -> None:
         """The same for a reason that somebody may have forged."""

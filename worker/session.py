@@ -4,7 +4,8 @@ Pure: events and the time in, commands out. `worker.daemon` is its shell.
 
 The life of a session: announced (the epoch is known, evaluation starts) -> greeting (hello sent)
 -> welcomed (tasks come) -> greeting again after every reconnection, new epoch or silence of the
-coordinator -> finishing (no new tasks) -> over.
+coordinator -> finishing (no new tasks) -> over. What is being evaluated, and what was not answered
+for, outlives coordinators and brokers.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from protocol import topics
+from protocol.authority import Announcement
 from protocol.envelope import Wrapping, open_plain, peek_signed, plain, wrapping_of
 from protocol.messages import (
     Acknowledge,
@@ -298,6 +300,8 @@ class Session:
             return f"waiting for the coordinator of {self.handshake.run} to announce itself"
         if self._introduction is None:
             return "starting evaluation"
+        if epoch.state == "paused":
+            return "the run is paused by its host" + (f": {epoch.reason}" if epoch.reason else "")
         if presence.absent:
             return presence.absent
         if not presence.welcomed:
@@ -306,7 +310,7 @@ class Session:
             return f"fetching a snapshot, {share:.0%} is here"
         if following.behind:
             return f"catching up from version {following.version} to {following.latest_heard}"
-        if epoch.state == "paused" or presence.phase == "paused":
+        if presence.phase == "paused":
             return "the run is paused by its host"
         if self._finishing:
             return "waiting for answers to the last results"
@@ -317,12 +321,13 @@ class Session:
     # Who speaks.
 
     def _hear_epoch(self, payload: bytes, now: float) -> None:
-        known = self.handshake.epoch
+        known = self.handshake.led
         if not self.handshake.hear_epoch(payload):
             return
-        epoch, spec = self.handshake.epoch, self.handshake.spec
-        assert epoch is not None
+        led, spec = self.handshake.led, self.handshake.spec
+        assert led is not None
         assert spec is not None
+        epoch = led.epoch
         self._presence.show(now)
         if epoch.state in ("finished", "stopped"):
             why = f": {epoch.reason}" if epoch.reason else ""
@@ -335,12 +340,12 @@ class Session:
             self.replica = Replica(spec.versions_kept, self._random, initial)
             self.workload = Workload(spec, self.replica, self._random)
             self._do(self.replica.tick(now), now)
-        elif epoch.state != known.state:
-            self._commands.append(Say(f"the run is {epoch.state}"))
-        if self.replica is not None and epoch.version > self.replica.latest_heard:
-            self._do(self.replica.hinted(epoch.version, now), now)
-        if epoch.number != self.handshake.number:
-            self._presence.greet(now)
+        self._tell_news(known, led)
+        if known is None or led.precedence != known.precedence:
+            self._lose_session(now)
+            self._presence.begin_anew(now)
+        if self.replica is not None:
+            self._do(self.replica.known(epoch.version, epoch.digest, now), now)
 
     def _introduce_run(self, epoch: Epoch, spec: RunSpec) -> None:
         checked = "NOT checked against a join line"
@@ -349,26 +354,44 @@ class Session:
         self._commands.append(
             Say(
                 f"run {epoch.run}: {spec.environment.id}, {spec.policy.kind} policy with "
-                f"{spec.size:,} parameters; led by {self.handshake.fingerprint} ({checked})"
+                f"{spec.size:,} parameters; led by {self.handshake.leadership()} ({checked})"
             )
         )
+
+    def _tell_news(self, known: Announcement | None, led: Announcement) -> None:
+        """What the volunteer should know of an announcement that holds from now on."""
+        epoch = led.epoch
+        if known is not None and led.leader != known.leader:
+            who = self.handshake.leadership()
+            self._commands.append(Say(f"led by {who} from now on (epoch {epoch.number})", True))
+        elif known is not None and led.precedence != known.precedence:
+            self._commands.append(Say(f"the coordinator is back (epoch {epoch.number})", True))
+        state = "running" if known is None else known.epoch.state
+        if epoch.state == "paused" and (known is None or epoch.reason != known.epoch.reason):
+            kept = f", {counted(self._unanswered, 'result')} kept" if self._unanswered else ""
+            why = f"the host says: {epoch.reason}" if epoch.reason else "the host paused the run"
+            self._commands.append(Say(f"{why}; waiting{kept}", warning=True))
+        elif epoch.state != state:
+            self._commands.append(Say(f"the run is {epoch.state}"))
 
     def _hear_beat(self, payload: bytes, now: float) -> None:
         beat = open_plain(payload)
         if not isinstance(beat, Beat):
             raise WireError("not a beat")
-        presence = self._presence
+        presence, epoch = self._presence, self.handshake.epoch
+        if epoch is not None and beat.epoch != epoch.number:
+            raise WireError(f"a beat of epoch {beat.epoch}, {epoch.number} is led")
         if beat.phase == "lost":
             presence.doubt(now)
             return
         presence.phase = beat.phase
         was_absent = bool(presence.absent)
-        back = presence.show(now)
+        back = presence.beat(now)
         if was_absent:
             self._commands.append(Say("the coordinator is back", warning=True))
         if self.replica is not None:
             self._do(self.replica.hinted(beat.version, now), now)
-        if back or (presence.welcomed and beat.epoch > self.handshake.number):
+        if back:
             presence.greet_unproved(now)
 
     def _hear_inbox(self, payload: bytes, now: float) -> None:
@@ -396,13 +419,13 @@ class Session:
             return
         following = self.replica
         if following is None:
-            raise WireError("signed before the coordinator's key is known")
+            raise WireError("signed before it is known who leads")
         if isinstance(claimed, Update):
             if following.wants(claimed.version):
-                self.handshake.from_host(payload, "update")
-                self._do(following.update(claimed, payload, now), now)
+                update = self.handshake.hear_update(payload)
+                self._do(following.update(update, payload, now), now)
         elif isinstance(claimed, Manifest):
-            self.handshake.from_host(payload, "manifest")
+            self.handshake.from_leader(payload, "manifest")
             self._do(following.manifest(claimed, now), now)
         else:
             raise WireError(f"a signed {type(claimed).__name__.lower()} is not due here")
@@ -436,12 +459,16 @@ class Session:
     # Hello and its answer.
 
     def _say_hello(self, now: float) -> None:
-        introduction = self._introduction
-        if introduction is None or self._finishing or self.handshake.epoch is None:
+        introduction, following, work = self._introduction, self.replica, self.workload
+        if introduction is None or following is None or work is None:
+            return
+        if self._finishing and not self._running and not self._unanswered:
             return
         if self._presence.should_greet(now):
-            self._hello_credit = self._credit if self._in_step else 0
-            payload = self.handshake.hello(introduction, self._hello_credit)
+            self._hello_credit = self._credit if self._in_step and not self._finishing else 0
+            payload = self.handshake.hello(
+                introduction, self._hello_credit, following.version, work.held
+            )
             self._publish(topics.request, payload, now)
             self._presence.said_hello(now)
 
@@ -473,10 +500,13 @@ class Session:
 
     def _miss(self, what: str, now: float) -> None:
         """The coordinator is not there: say so once, keep everything, wait."""
-        if self.handshake.epoch is not None and self._presence.miss(what):
+        epoch = self.handshake.epoch
+        if epoch is not None and self._presence.miss(what):
+            self._lose_session(now)
+            if epoch.state == "paused":
+                return  # as the host said
             kept = f"; {counted(self._unanswered, 'result')} kept" if self._unanswered else ""
             self._commands.append(Say(f"{what}{kept}; waiting for it", warning=True))
-            self._lose_session(now)
 
     # Tasks.
 
@@ -607,7 +637,7 @@ class Session:
             return
         if self._leave_by is None:
             self._leave_by = now + WAIT_FOR_ANSWERS
-        if not self._unanswered or not self.handshake.agreed:
+        if not self._unanswered:
             self._leave(LEFT, "left; every result is answered for" if self.view().done else "left")
         elif now >= self._leave_by:
             waited = f"within {WAIT_FOR_ANSWERS:.0f} s"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from protocol.messages import Cause, Outcome, Refusal, Task
+from protocol.messages import Cause, Held, Outcome, Refusal, Result, Task
 from protocol.packing import WireError
 from protocol.spec import RunSpec
 from worker import replica
@@ -106,13 +106,21 @@ class Workload:
             deeds.append(_refusal(lease.task, cause, reason))
         return deeds
 
-    def welcomed(self, now: float) -> None:
-        """The coordinator began our session anew: it freed our leases, and may lack our results.
+    @property
+    def held(self) -> tuple[Held, ...]:
+        """The leases that we can answer, of whatever epoch: those at work first, then those that
+        wait, then those whose results nobody has answered for."""
+        leases = (*self.leases.running, *self.leases.waiting)
+        named = [_named(lease.task) for lease in leases]
+        named += [_named(result) for result in self.outbox.results]
+        return tuple(named[:MOST_HELD])
 
-        What is being evaluated goes on, since it may still come first.
+    def welcomed(self, now: float) -> None:
+        """A coordinator began our session anew, and may lack our results.
+
+        What we hold goes on. The hello named it: who kept those leases, or issued them again,
+        waits for the results; anybody else may count them by their tokens if they come first.
         """
-        for lease in self.leases.waiting:
-            self.leases.end(lease.task.task)
         self.outbox.make_due(now)
 
     def answered(self, tasks: tuple[int, ...], outcome: Outcome, reason: str) -> list[Deed]:
@@ -151,3 +159,7 @@ class Workload:
 
 def _refusal(task: Task, cause: Cause, reason: str) -> Refusal:
     return Refusal(task.task, task.token, cause, reason[:500])
+
+
+def _named(one: Task | Result) -> Held:
+    return Held(one.task, one.kind, one.version, one.first, one.count, one.episodes, one.token)

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
 
 from protocol import messages, replay, snapshot, state, topics
 from protocol import spec as run_spec_module
+from protocol.authority import Authority
 from protocol.envelope import open_sealed, open_signed, peek_signed, plain, sealed, signed
 from protocol.identity import (
     Identity,
     SessionKeys,
     Transcript,
+    key_digest,
     lease_token,
     run_id,
 )
@@ -24,21 +26,52 @@ from protocol.state import State
 
 
 class Host:
-    """Leads a run; `grow` makes versions, the rest makes the bytes that a test wants to send."""
+    """Leads a run; `grow` makes versions, the rest makes the bytes that a test wants to send.
+
+    `identity` is the key that the run's name was made from, `leader` the one that leads.
+    """
 
     def __init__(self, spec: RunSpec, seed: int = 0) -> None:
         self.spec = spec
         self.identity = Identity(bytes([seed]) * 32)
         self.run = run_id(spec.name, self.identity.public_key)
+        self.leader = self.identity
+        self.authority = Authority(self.run, self.identity.public_key)
         self.number = 1
         self.rules = replay.arithmetic(spec)
         self.states: list[State] = [replay.initial_state(spec)]
         self.updates: list[messages.Update] = []
+        self._signed: list[bytes] = []
         self.key = b""
         self.hello: messages.Hello | None = None
         self.worker = self.session = ""
         self._random = np.random.default_rng(seed)
         self._tasks = 0
+
+    def amend(self, epoch: int, *delegates: Identity, key: Identity | None = None) -> None:
+        """From that epoch on `key`, by default the same, is in charge, and these may take over."""
+        key = key or self.identity
+        digests = [key_digest(delegate.public_key) for delegate in delegates]
+        self.authority = self.authority.amended(self.identity, epoch, key.public_key, digests)
+
+    def other(self, number: int, leader: Identity | None = None) -> Self:
+        """Somebody who leads another epoch, and goes on from all that was made so far."""
+        other = type(self).__new__(type(self))
+        other.__dict__ |= self.__dict__
+        other.states, other.updates = list(self.states), list(self.updates)
+        other._signed, other._tasks = list(self._signed), (number - 1) << 32
+        other.number, other.leader = number, leader or self.identity
+        other._random = np.random.default_rng(1000 * number + other.rank)
+        return other
+
+    @property
+    def rank(self) -> int:
+        rank = self.authority.rank(self.number, self.leader.public_key)
+        return 0 if rank is None else rank
+
+    @property
+    def signer(self) -> bytes:
+        return self.leader.public_key if self.rank else b""
 
     @property
     def version(self) -> int:
@@ -76,11 +109,13 @@ class Host:
                 steps=3,
                 digest_before=self.digest(),
                 digest_after=bytes(16),
+                signer=self.signer,
             )
             after = state.apply(self.rules, before, replay.terms(self.spec, draft))
             self.states.append(after)
             digest = state.params_digest(after.theta)
             self.updates.append(msgspec.structs.replace(draft, digest_after=digest))
+            self._signed.append(self.signed("update", self.updates[-1]))
 
     # What everybody hears.
 
@@ -90,23 +125,26 @@ class Host:
             run=self.run,
             host_key=self.identity.public_key,
             number=self.number,
-            rank=0,
+            rank=self.rank,
             spec=run_spec_module.to_bytes(self.spec),
             state=status,  # type: ignore[arg-type]
             version=self.version,
             digest=self.digest(),
+            leader=self.signer,
+            charters=self.authority.charters,
         )
         return self.signed("epoch", msgspec.structs.replace(epoch, **changes))
 
     def signed(self, label: str, message: messages.Message) -> bytes:
-        return signed(self.identity, label, (self.run,), message)
+        return signed(self.leader, label, (self.run,), message)
 
     def beat(self, phase: str = "open", **changes: Any) -> bytes:
         beat = messages.Beat(self.number, self.version, self.digest(), phase)  # type: ignore[arg-type]
         return plain(msgspec.structs.replace(beat, **changes))
 
     def update(self, version: int) -> bytes:
-        return self.signed("update", self.updates[version])
+        """As who made it signed it."""
+        return self._signed[version]
 
     def snapshot(self, version: int | None = None) -> tuple[messages.Manifest, list[bytes]]:
         """A manifest and the chunks that it proves."""
@@ -148,14 +186,14 @@ class Host:
                 epoch=self.number,
                 session=self.session,
                 worker_key=hello.worker_key,
-                host_key=self.identity.public_key,
+                host_key=self.leader.public_key,
                 worker_exchange=hello.exchange_key,
                 host_exchange=keys.public_key,
                 worker_nonce=hello.nonce,
             )
         )
         message = msgspec.structs.replace(welcome, **changes)
-        return signed(self.identity, "welcome", (self.run, self.worker, self.session), message)
+        return signed(self.leader, "welcome", (self.run, self.worker, self.session), message)
 
     @property
     def inbox(self) -> str:

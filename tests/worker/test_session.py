@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import messages, topics
+from protocol import authority, messages, topics
 from protocol.envelope import open_signed, plain, sealed, signed
 from protocol.identity import Identity, fingerprint
 from protocol.normalizer import no_observations
@@ -20,7 +20,7 @@ from protocol.packing import pack
 from protocol.spec import RunSpec
 from tests.worker.reference import run_spec
 from tests.worker.scripted import Host
-from worker import handshake, replica, session
+from worker import replica, session
 from worker.commands import Abandon, Command, Evaluate, Leave, Say, Send, StartEvaluation
 from worker.evaluation.jobs import Evaluation
 from worker.following import Follower
@@ -249,7 +249,7 @@ def test_another_key_that_fits_the_name_ends_nothing_once_the_right_one_has_spok
     forged = msgspec.structs.replace(epoch_of(host), host_key=other.identity.public_key)
     payload = signed(other.identity, "epoch", (host.run,), forged)
     # Found by search: 32 bits of a key are in the name.
-    monkeypatch.setattr(handshake, "run_belongs_to", lambda run, key: True)
+    monkeypatch.setattr(authority, "run_belongs_to", lambda run, key: True)
     desk = Desk(host, expected=host.identity.fingerprint)
     desk.connected()
     desk.hears_epoch()
@@ -788,19 +788,34 @@ def test_a_new_epoch_means_hello_again():
     desk.hears_beat()  # which alone would be no reason to hurry
     desk.pass_time(0.1)
     desk.is_welcomed()
-    assert desk.session.handshake.number == 2
     assert len(desk.told(messages.Result)) == 1
 
 
-def test_tasks_that_had_not_begun_are_forgotten_with_the_session_that_leased_them():
+def test_every_lease_outlives_a_hello_which_names_it():
     desk = Desk(host_of())
     desk.welcomed()
-    desk.is_told(desk.host.task(version=1))
+    running, done = desk.host.task(), desk.host.task(first=2)
+    desk.host.grow(1)
+    waiting = desk.host.task()
+    for task in (running, done, waiting):
+        desk.is_told(task)
+    desk.finishes(done.task)
     desk.pass_time(2.0)
     desk.is_told(messages.Notice("hello-again", ""))
     desk.pass_time(0.1)
     desk.is_welcomed()
-    assert desk.session.view().waiting == 0
+    assert desk.host.hello is not None
+    assert [held.task for held in desk.host.hello.held] == [running.task, waiting.task, done.task]
+    for held, task in zip(desk.host.hello.held, (running, waiting, done), strict=True):
+        for name in messages.Held.__struct_fields__:
+            assert getattr(held, name) == getattr(task, name)
+    desk.hears_update(0)
+    assert [job.task for job in desk.jobs] == [running.task, waiting.task]
+    desk.is_told(running)  # who issues a lease again changes nothing
+    desk.finishes()
+    desk.finishes()
+    results = {result.task: result.token for result in desk.told(messages.Result)}
+    assert results == {task.task: task.token for task in (running, waiting, done)}
 
 
 def test_a_coordinator_that_is_gone_is_waited_for_and_greeted_when_it_is_back():
