@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 from collections.abc import Coroutine
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ import typer
 
 if TYPE_CHECKING:
     from coordinator.console import Console
+    from coordinator.directory import BrokerChoice
     from coordinator.host import Run
     from coordinator.progress import Outcome
 
@@ -75,22 +77,52 @@ def register(app: typer.Typer) -> None:
 
 def host(
     source: Annotated[
-        str, typer.Argument(metavar="ENV|RUN.toml", help="Environment id, or a run file.")
-    ],
+        str | None, typer.Argument(metavar="ENV|RUN.toml", help="Environment id, or a run file.")
+    ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN_DIR", help="Go on with the run in this directory."),
+    ] = None,
     broker: Annotated[
-        str, typer.Option(help="auto, embedded, mosquitto, or the URL of a broker.")
-    ] = "auto",
-    bind: Annotated[str, typer.Option(help="Address that our broker listens on.")] = "127.0.0.1",
+        str | None,
+        typer.Option(
+            help="auto, embedded, mosquitto, or the URL of a broker; by default auto, with "
+            "--resume as last time."
+        ),
+    ] = None,
+    bind: Annotated[
+        str | None,
+        typer.Option(help="Address that our broker listens on; by default 127.0.0.1."),
+    ] = None,
     port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Port of our broker; 0 takes a free one.")
-    ] = 1883,
+        int | None,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Port of our broker, by default 1883, with --resume as last time; 0 takes a free "
+            "one.",
+        ),
+    ] = None,
     advertise: Annotated[
         str | None,
         typer.Option(help="Our broker's address in the join line; by default found out."),
     ] = None,
     key: Annotated[
-        Path | None, typer.Option(help="Key file to sign with; by default a new one per run.")
+        Path | None,
+        typer.Option(
+            help="Key file to sign with; by default a new one per run, with --resume the run's."
+        ),
     ] = None,
+    delegate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FINGERPRINT",
+            help="Key of a standby that may take over; repeatable, the first steps in first.",
+        ),
+    ] = None,
+    keep_returns: Annotated[
+        bool, typer.Option("--keep-returns", help="Keep all results in the log, for research.")
+    ] = False,
     run_dir: RunDir = None,
     name: Name = None,
     seed: Seed = None,
@@ -114,34 +146,68 @@ def host(
     quiet: Quiet = False,
 ) -> None:
     """Lead a run: hand out tasks, make the updates, until it ends or Ctrl-C."""
-    from coordinator.broker import open_broker, outward, url
-    from coordinator.composing import compose
+    from coordinator import host as hosting
     from coordinator.console import Console
-    from coordinator.host import join_command, lead, prepare
-    from protocol.address import parse_address
+    from coordinator.directory import BrokerChoice
+    from protocol.errors import ShoalError
+    from protocol.identity import digest_of
 
     flags = _flags(locals())
-    spec = compose(source, flags, assignments or [], tuple(allow_module or ()))
-    run = prepare(spec, run_dir, key)
-    console = Console(events=not quiet)
+    delegates = tuple(map(digest_of, delegate)) if delegate is not None else None
+    if resume is not None:
+        _refuse_changes(resume, source, run_dir, flags, assignments)
+        run = hosting.resume(resume, key, delegates, keep_returns)
+    elif source is None:
+        raise ShoalError(
+            "what should be trained? Give an environment id or a run file, for example "
+            "shoal host CartPole-v1, or --resume RUN_DIR"
+        )
+    else:
+        from coordinator.composing import compose
 
-    async def main() -> Outcome:
-        async with open_broker(broker, bind, port, run.directory.path) as opened:
+        spec = compose(source, flags, assignments or [], tuple(allow_module or ()))
+        run = hosting.prepare(spec, run_dir, key, delegates, keep_returns)
+    console = Console(events=not quiet)
+    known = run.directory.remembered() if run.resumed else BrokerChoice()
+    given: dict[str, Any] = {"broker": broker, "bind": bind, "port": port, "advertise": advertise}
+    choice = replace(known, **{name: value for name, value in given.items() if value is not None})
+    _lead_to_the_end(run, console, _host(run, choice, console), as_json)
+
+
+async def _host(run: Run, choice: BrokerChoice, console: Console) -> Outcome:
+    """Lead the run over the chosen broker, which starts while the run's state is loaded."""
+    from coordinator.broker import open_broker, outward, url
+    from coordinator.host import join_command, lead, load
+    from protocol.address import parse_address
+
+    owns_broker = "://" not in choice.broker
+    loading = asyncio.ensure_future(asyncio.to_thread(load, run, console.say))
+    try:
+        async with open_broker(
+            choice.broker, choice.bind, choice.port, run.directory.path
+        ) as opened:
             public = opened.url
-            if "://" not in broker:
-                public = url(advertise or outward(bind), parse_address(opened.url).port)
+            if owns_broker:
+                port = parse_address(opened.url).port
+                public = url(choice.advertise or outward(choice.bind), port)
+                choice = replace(choice, port=port)
             join = join_command(run, public)
-            console.say(f"run {run.id}: {spec.environment.id}, {spec.size:,} parameters")
+            console.say(f"run {run.id}: {run.spec.environment.id}, {run.spec.size:,} parameters")
+            course = await loading
+            run.directory.remember(choice)
             return await lead(
-                spec,
                 run,
+                course,
                 opened.url,
+                owns_broker=owns_broker,
                 on_event=console.event,
                 on_update=console.update,
                 on_ready=lambda: console.say(f"volunteers join with:  {join}"),
             )
-
-    _lead_to_the_end(run, console, main(), as_json)
+    finally:
+        await asyncio.wait((loading,))
+        if loading.exception() is None:
+            loading.result().log.close()
 
 
 def demo(
@@ -192,7 +258,6 @@ def demo(
         "the first run on a machine compiles kernels for up to a minute"
     )
     training = running.demo(
-        spec,
         run,
         workers,
         broker,
@@ -216,12 +281,37 @@ def _lead_to_the_end(
         console.clear()
         run.directory.discard()
         raise
+    run.directory.close()
     console.close(outcome.progress)
     console.say(verdict(outcome))
     where = run.directory.path
+    if outcome.state != "finished":
+        console.say(f"go on with it: {_this_command()} host --resume {where}")
     console.say(f"kept in {where}; watch it: {_this_command()} play {where}")
     if as_json:
         print(json.dumps(summary(outcome, time.monotonic() - STARTED)))
+
+
+def _refuse_changes(
+    resume: Path,
+    source: str | None,
+    run_dir: Path | None,
+    flags: dict[str, Any],
+    assignments: list[str] | None,
+) -> None:
+    """A run spec never changes: whoever goes on with a run has nothing to say about it."""
+    from protocol.errors import ShoalError
+
+    if run_dir is not None:
+        raise ShoalError(f"--run-dir: --resume {resume} names the directory already; leave it out")
+    changes = [source] if source is not None else []
+    changes += [f"{section}" for section in flags]
+    changes += assignments or []
+    if changes:
+        raise ShoalError(
+            f"--resume {resume} goes on with the run as it is, so {', '.join(changes)} can't be "
+            f"given: shoal fork {resume} makes a new run with other settings"
+        )
 
 
 def _this_command() -> str:

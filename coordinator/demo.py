@@ -8,10 +8,9 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from pathlib import Path
 
-from coordinator.host import Run, join_command, lead
+from coordinator.host import Run, join_command, lead, load
 from coordinator.progress import Outcome, Progress
 from protocol.errors import ShoalError
-from protocol.spec import RunSpec
 
 BROKER_START = 20.0
 """Seconds that the broker may take to listen."""
@@ -20,7 +19,6 @@ GOODBYE = 5.0
 
 
 async def demo(
-    spec: RunSpec,
     run: Run,
     workers: int,
     broker: str,
@@ -49,11 +47,13 @@ async def demo(
         for index in range(workers):
             volunteers.append(await _start_worker(join.split()[-1], index, allowed, logs))
             children.append(volunteers[-1])
+        course = await asyncio.to_thread(load, run, on_event)
         leading = asyncio.ensure_future(
             lead(
-                spec,
                 run,
+                course,
                 url,
+                owns_broker=True,
                 on_event=on_event,
                 on_update=on_update,
                 on_ready=lambda: on_ready(join),
@@ -67,7 +67,8 @@ async def demo(
             raise watching.result()
         watching.cancel()
         outcome = leading.result()
-        await _let_go(volunteers)
+        if outcome.state != "paused":
+            await _let_go(volunteers)
         return outcome
     finally:
         for child in reversed(children):

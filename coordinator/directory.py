@@ -7,23 +7,28 @@ import fcntl
 import json
 import math
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocol import spec as run_spec
 from protocol.errors import ShoalError
-from protocol.identity import new_secret
+from protocol.frozen import Snapshots
+from protocol.identity import KEY_BYTES
 from protocol.spec import RunSpec
+from protocol.topics import RUN_PATTERN
 
 _FILES = (
     "run",
     "run.key",
     "secret",
+    "broker.json",
     "spec.toml",
     "metrics.jsonl",
     "policy.safetensors",
@@ -32,39 +37,97 @@ _FILES = (
     "log.sqlite-shm",
     "mosquitto.log",
 )
-"""All that a run may put into its directory, but for the demo's logs."""
+"""All files that a run may put into its directory, but for the demo's logs."""
+SNAPSHOTS = "snapshots"
+LONGEST_LINE = 64 * 1024
+"""Bytes of a line of metrics at most: so far back the end of the last whole one is looked for."""
 
 
 class DirectoryError(ShoalError):
     """The directory is somebody else's, in use, or can't be written."""
 
 
+@dataclass(frozen=True, slots=True)
+class BrokerChoice:
+    """The broker that a run is led over, in the words of `shoal host`."""
+
+    broker: str = "auto"
+    bind: str = "127.0.0.1"
+    port: int = 1883
+    advertise: str | None = None
+
+
 class RunDirectory:
-    """`spec.toml`, `log.sqlite`, `metrics.jsonl`, `policy.safetensors`, `secret`, `run`, `run.key`.
+    """`spec.toml`, `log.sqlite`, `metrics.jsonl`, `policy.safetensors`, `snapshots/`, `secret`,
+    `broker.json`, `run`, `run.key`.
 
     `run` names the run that it belongs to; a lock on it keeps two coordinators apart, and goes with
     the process however that ends. `run.key` signs what the coordinator says; who has it, is it.
     """
 
-    def __init__(self, path: Path, run: str) -> None:
-        """Make the directory for a new run. Raises `DirectoryError`."""
+    def __init__(self, path: Path, run: str, lock: IO[str], begun: bool) -> None:
+        """The locked directory of a run, `begun` by an earlier process or not; see `create` and
+        `open`."""
         self.path = path
         self.run = run
+        self.snapshots = Snapshots(path / SNAPSHOTS)
+        self._begun = begun
+        self._lock = lock
+        self._metrics = self._metrics_path.open("a", encoding="utf-8")
+
+    @classmethod
+    def create(cls, path: Path, run: str) -> Self:
+        """Make the directory for a new run. Raises `DirectoryError`."""
         owner = path / "run"
-        with self._written("can't be used"):
+        usable = _explained(path, "can't be used", "see to the disk, or give another --run-dir")
+        with usable, contextlib.ExitStack() as undo:
             path.mkdir(parents=True, exist_ok=True)
             if owner.exists():
                 holds = owner.read_text(errors="replace").strip()[:60]
                 raise DirectoryError(
-                    f"{path} already holds the run {holds}: give another --run-dir, or remove it"
+                    f"{path} already holds the run {holds}: go on with it (shoal host --resume "
+                    f"{path}), give another --run-dir, or remove it"
                 )
             if any(path.iterdir()):
                 raise DirectoryError(f"{path} is not empty: give a new or empty --run-dir")
-            self._lock = owner.open("x")
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._lock.write(run + "\n")
-            self._lock.flush()
-            self._metrics = (path / "metrics.jsonl").open("a", encoding="utf-8")
+            lock = undo.enter_context(owner.open("x"))
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock.write(run + "\n")
+            lock.flush()
+            directory = cls(path, run, lock, begun=False)
+            undo.pop_all()
+        return directory
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """The directory of a run that somebody led before, to go on with it.
+
+        Raises `DirectoryError` where it is none, or another process leads the run at this moment.
+        """
+        usable = _explained(path, "can't be used", "see to the disk and who owns it")
+        with usable, contextlib.ExitStack() as undo:
+            try:
+                lock = undo.enter_context((path / "run").open("r+"))
+            except (FileNotFoundError, NotADirectoryError):
+                raise DirectoryError(
+                    f"{path} holds no run: give the directory of one, such as runs/<name>"
+                ) from None
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise DirectoryError(
+                    f"the run in {path} is led by another process: stop that one first"
+                ) from None
+            run = lock.read(100).strip()
+            if RUN_PATTERN.fullmatch(run) is None:
+                raise DirectoryError(
+                    f"{path / 'run'} says {run[:60]!r}, which names no run: "
+                    "give the directory of a run that Shoal made"
+                )
+            _mend(path / "metrics.jsonl")
+            directory = cls(path, run, lock, begun=True)
+            undo.pop_all()
+        return directory
 
     @property
     def log_path(self) -> Path:
@@ -81,31 +144,75 @@ class RunDirectory:
         """Where the latest, at the end the returned, parameters lie."""
         return self.path / "policy.safetensors"
 
+    @property
+    def _metrics_path(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def _secret_path(self) -> Path:
+        return self.path / "secret"
+
+    @property
+    def _broker_path(self) -> Path:
+        return self.path / "broker.json"
+
     def discard(self) -> None:
-        """Close; and where the run made no step, remove its files, so that a next try can begin."""
+        """Close; and where a new run made no step, remove its files, so that a next try can
+        begin."""
         self.close()
-        if (self.path / "metrics.jsonl").stat().st_size == 0:
+        if not self._begun and self._metrics_path.stat().st_size == 0:
             for name in _FILES:
                 (self.path / name).unlink(missing_ok=True)
+            shutil.rmtree(self.path / SNAPSHOTS, ignore_errors=True)
             with contextlib.suppress(OSError):  # not empty: somebody's files, or logs worth reading
                 self.path.rmdir()
 
     def write_spec(self, spec: RunSpec) -> None:
-        """Keep the spec for people and for `shoal play`. Raises `DirectoryError`."""
-        with self._written("can't take the run spec"):
-            (self.path / "spec.toml").write_text(run_spec.to_toml(spec), encoding="utf-8")
+        """Keep the spec. Raises `DirectoryError`."""
+        self._replace(self.path / "spec.toml", run_spec.to_toml(spec).encode())
 
-    def make_secret(self) -> bytes:
-        """The 32 bytes that lease tokens are made with, in a file for the owner only.
+    def read_spec(self) -> RunSpec:
+        """The spec of the run. Raises `SpecError`."""
+        return run_spec.parse(run_spec.load(self.path / "spec.toml"))
+
+    def keep_secret(self, secret: bytes) -> None:
+        """Keep the 32 bytes that lease tokens are made with, for the owner only.
 
         Raises `DirectoryError`.
         """
-        secret = new_secret()
-        with self._written("can't take the run's secret"):
-            handle = os.open(self.path / "secret", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(handle, "wb") as file:
-                file.write(secret)
+        self._replace(self._secret_path, secret)
+
+    @property
+    def has_secret(self) -> bool:
+        """Whether the run's secret is here."""
+        return self._secret_path.exists()
+
+    def read_secret(self) -> bytes:
+        """The bytes that lease tokens are made with. Raises `DirectoryError`."""
+        with _explained(self.path, "does not give the run's secret"):
+            secret = self._secret_path.read_bytes()
+        if len(secret) != KEY_BYTES:
+            raise DirectoryError(
+                f"{self._secret_path} has {len(secret)} bytes, the secret of a run has "
+                f"{KEY_BYTES}: restore it from a backup of the directory"
+            )
         return secret
+
+    def remember(self, choice: BrokerChoice) -> None:
+        """Keep the broker that the run is led over, for the next time. Raises `DirectoryError`."""
+        # Its URL may have a password.
+        self._replace(self._broker_path, json.dumps(asdict(choice)).encode() + b"\n")
+
+    def remembered(self) -> BrokerChoice:
+        """The broker that the run was led over last time. Raises `DirectoryError`."""
+        try:
+            return BrokerChoice(**json.loads(self._broker_path.read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return BrokerChoice()
+        except (OSError, ValueError, TypeError) as error:
+            raise DirectoryError(
+                f"{self._broker_path} can't be read ({error}): remove it, and give --broker"
+            ) from None
 
     def write_metrics(self, values: Mapping[str, Any]) -> None:
         """One line of JSON, at once; what is not a finite number becomes null.
@@ -113,9 +220,19 @@ class RunDirectory:
         Raises `DirectoryError`.
         """
         line = json.dumps({name: _finite(value) for name, value in values.items()})
-        with self._written("can't take another line of metrics"):
+        with _explained(self.path, "can't take another line of metrics"):
             self._metrics.write(line + "\n")
             self._metrics.flush()
+
+    def latest_update(self) -> dict[str, Any]:
+        """The last line of metrics about an update; empty where there is none."""
+        with contextlib.suppress(OSError):
+            for line in reversed(_tail(self._metrics_path).splitlines()):
+                with contextlib.suppress(ValueError):
+                    values = json.loads(line)
+                    if isinstance(values, dict) and values.get("kind") == "update":
+                        return values
+        return {}
 
     def write_policy(
         self, tensors: Mapping[str, NDArray[np.float32]], about: Mapping[str, str]
@@ -126,15 +243,7 @@ class RunDirectory:
         """
         from safetensors.numpy import save
 
-        data = save(dict(tensors), metadata=dict(about))
-        with self._written("can't take the policy"), contextlib.ExitStack() as undo:
-            handle, name = tempfile.mkstemp(dir=self.path, prefix=".policy-")
-            undo.callback(Path(name).unlink, missing_ok=True)
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(self.policy_path)
+        self._replace(self.policy_path, save(dict(tensors), metadata=dict(about)))
 
     def close(self) -> None:
         """Let go of the files."""
@@ -142,15 +251,46 @@ class RunDirectory:
             self._metrics.close()
         self._lock.close()
 
-    @contextlib.contextmanager
-    def _written(self, problem: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise DirectoryError(
-                f"the run directory {self.path} {problem} ({error.strerror or error}): "
-                "see to the disk, or give another --run-dir"
-            ) from None
+    def _replace(self, path: Path, data: bytes) -> None:
+        """Write a file for the owner only, in one step: it is there whole, or as it was before."""
+        with (
+            _explained(self.path, f"can't take {path.name}"),
+            contextlib.ExitStack() as undo,
+        ):
+            handle, name = tempfile.mkstemp(dir=self.path, prefix=f".{path.stem}-")
+            undo.callback(Path(name).unlink, missing_ok=True)
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(name).replace(path)
+
+
+@contextlib.contextmanager
+def _explained(path: Path, problem: str, remedy: str = "") -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        remedy = remedy or f"see to the disk, then go on with shoal host --resume {path}"
+        raise DirectoryError(
+            f"the run directory {path} {problem} ({error.strerror or error}): {remedy}"
+        ) from None
+
+
+def _tail(file: Path) -> bytes:
+    """The last LONGEST_LINE bytes."""
+    with file.open("rb") as opened:
+        opened.seek(max(0, opened.seek(0, os.SEEK_END) - LONGEST_LINE))
+        return opened.read()
+
+
+def _mend(metrics: Path) -> None:
+    """Take away the end of a line that its writer did not live to finish."""
+    with contextlib.suppress(FileNotFoundError):
+        tail = _tail(metrics)
+        torn = len(tail) - tail.rfind(b"\n") - 1
+        if torn:
+            os.truncate(metrics, metrics.stat().st_size - torn)
 
 
 def _finite(value: Any) -> Any:

@@ -3,85 +3,253 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from coordinator.directory import RunDirectory
 from coordinator.progress import Outcome, Progress
 from protocol.address import join_line, parse_address
-from protocol.identity import Identity, run_id
+from protocol.errors import ShoalError
+from protocol.identity import Identity, fingerprint, new_secret, run_id
 from protocol.spec import RunSpec
+
+if TYPE_CHECKING:
+    from coordinator.log import LogReader, UpdateLog
+    from coordinator.peers import Leader
+    from coordinator.recovery import Recovered
+    from coordinator.server import Server
+    from protocol.authority import Authority
+
+
+class EndedError(ShoalError):
+    """A run that is over, so that nobody can go on with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run that is about to be led: its name, its key, its place on disk."""
+    """A run that is about to be led: what it is, our key, its place on disk."""
 
     id: str
+    spec: RunSpec
     identity: Identity
     directory: RunDirectory
+    resumed: bool
+    """whether it was led before, as its directory has it"""
     reuses_key: bool
-    """whether others may lead, or have led, a run with this key"""
+    """whether others may lead, or have led, a run of this name"""
+    root: bytes
+    """the public key that its name was made from"""
+    delegates: tuple[bytes, ...] | None = None
+    """digests of the keys that may take over, in their order; None: as before"""
+    keep_returns: bool = False
 
 
-def prepare(spec: RunSpec, where: Path | None, key: Path | None = None) -> Run:
-    """Make the run's key and directory. Raises `ShoalError` where the directory is taken.
+@dataclass(frozen=True, slots=True, eq=False)
+class Course:
+    """Where a run is: its open log, who may lead it, the number of its last epoch."""
+
+    log: UpdateLog
+    authority: Authority
+    epoch: int
+    recovered: Recovered
+
+
+def prepare(
+    spec: RunSpec,
+    where: Path | None,
+    key: Path | None = None,
+    delegates: tuple[bytes, ...] | None = None,
+    keep_returns: bool = False,
+) -> Run:
+    """Make a new run's key and directory. Raises `ShoalError` where the directory is taken.
 
     Each run has a key of its own unless `key` names one, so no two runs share a name on a broker.
     """
     identity = Identity.load(key) if key is not None else Identity.generate()
     run = run_id(spec.name, identity.public_key)
-    directory = RunDirectory(where if where is not None else Path("runs") / run, run)
+    directory = RunDirectory.create(where if where is not None else Path("runs") / run, run)
     identity.save(directory.key_path)
-    return Run(run, identity, directory, reuses_key=key is not None)
+    directory.keep_secret(new_secret())
+    return Run(
+        id=run,
+        spec=spec,
+        identity=identity,
+        directory=directory,
+        resumed=False,
+        reuses_key=key is not None,
+        root=identity.public_key,
+        delegates=delegates,
+        keep_returns=keep_returns,
+    )
+
+
+def resume(
+    where: Path,
+    key: Path | None = None,
+    delegates: tuple[bytes, ...] | None = None,
+    keep_returns: bool = False,
+) -> Run:
+    """The run in a directory, to go on with it. Raises `ShoalError` where that can't be.
+
+    `key`: another key file than the run's own, such as one that succeeds it.
+    """
+    from coordinator import log as update_log
+    from coordinator.log import LogReader
+
+    directory = RunDirectory.open(where)
+    try:
+        identity = Identity.load(key if key is not None else directory.key_path)
+        root = identity.public_key
+        if directory.log_path.exists():
+            with LogReader(directory.log_path) as log:
+                _refuse_ended(log, where)
+                noted = log.noted(update_log.ROOT)
+                if isinstance(noted, str):
+                    root = bytes.fromhex(noted)
+        return Run(
+            id=directory.run,
+            spec=directory.read_spec(),
+            identity=identity,
+            directory=directory,
+            resumed=True,
+            reuses_key=True,
+            root=root,
+            delegates=delegates,
+            keep_returns=keep_returns,
+        )
+    except BaseException:
+        directory.close()
+        raise
+
+
+def load(run: Run, tell: Callable[[str], None]) -> Course:
+    """Open the log of the run, and get its state from it; may take a while.
+
+    `tell` gets lines for people. Raises `ShoalError` where the run can't be led from there.
+    """
+    # Compiled code is loaded here: whoever prepares a run may start others first.
+    from coordinator import recovery
+    from coordinator.log import UpdateLog
+
+    directory = run.directory
+    log = UpdateLog(directory.log_path, run.id, keep_returns=run.keep_returns)
+    try:
+        authority = recovery.read_authority(log, run.id, run.root)
+        if run.resumed:
+            recovered = recovery.recover(run.spec, directory, log, authority, tell)
+        else:
+            recovered = recovery.fresh(run.spec, directory.snapshots)
+        return Course(log, authority, recovery.last_epoch(log, authority), recovered)
+    except BaseException:
+        log.close()
+        raise
 
 
 def join_command(run: Run, broker_url: str) -> str:
     """What volunteers type to take part, where the broker is at that URL for them."""
-    return join_line(broker_url, run.id, run.identity.fingerprint)
+    return join_line(broker_url, run.id, fingerprint(run.root))
 
 
 async def lead(
-    spec: RunSpec,
     run: Run,
+    course: Course,
     broker_url: str,
     *,
+    owns_broker: bool,
     on_event: Callable[[str], None],
     on_update: Callable[[Progress], None],
     on_ready: Callable[[], None],
 ) -> Outcome:
-    """Lead the run over this broker until it ends; SIGINT and SIGTERM end it orderly.
+    """Lead the run over this broker until it ends or is paused: SIGINT ends it, SIGTERM pauses it.
 
-    `on_ready` is called once volunteers can join. Raises `ShoalError` where the run can't
-    be led: no broker, somebody who leads it already, a disk that takes no more.
+    Over a broker that we own (`owns_broker`) nobody else can lead. `on_ready` is called once
+    volunteers can join. Raises `ShoalError` where the run can't be led: no broker, somebody who
+    leads it already, a disk that takes no more.
     """
-    # Loaded here: compiled code takes a while, and whoever prepares a run may start others first.
     from coordinator.leading import next_epoch
-    from coordinator.peers import Leader
     from coordinator.server import Server
 
     address = parse_address(broker_url)
-    epoch = await next_epoch(address, run.id, run.identity) if run.reuses_key else 1
+    epoch = course.epoch + 1
+    if run.reuses_key and not owns_broker:
+        epoch = await next_epoch(address, course.authority, run.identity, course.epoch)
+    leader = await asyncio.to_thread(enter, run, course, epoch)
+    if run.resumed:
+        on_event(resumption(course, leader))
     server = Server(
-        spec,
-        Leader(run.id, run.identity, epoch),
+        run.spec,
+        leader,
         run.directory,
+        course.log,
+        course.recovered,
         address,
         on_event=on_event,
         on_update=on_update,
         on_ready=on_ready,
     )
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(
-            number, server.stop, f"stopped by the host ({signal.Signals(number).name})"
-        )
-    try:
+    with signals(server):
         return await server.run()
+
+
+def enter(run: Run, course: Course, epoch: int) -> Leader:
+    """We lead that epoch: kept in the log before anybody hears of it.
+
+    Delegates that the host named anew hold from it on. Raises `ShoalError` where our key may not
+    lead.
+    """
+    from coordinator import log as update_log
+    from coordinator.peers import Leader
+    from protocol.authority import RUN_KEY
+    from protocol.packing import pack
+
+    authority, key = course.authority, run.identity.public_key
+    named = run.delegates
+    if named is not None and named != authority.delegates(epoch):
+        if authority.rank(epoch, key) != RUN_KEY:
+            raise ShoalError(
+                f"--delegate: the key {fingerprint(key)} is not the run key of {run.id}, which "
+                "alone appoints delegates: give it with --key, or leave the delegates as they are"
+            )
+        authority = authority.amended(run.identity, epoch, key, named)
+    rank = authority.rank(epoch, key)
+    if rank is None:
+        raise ShoalError(
+            f"the key {fingerprint(key)} may not lead the run {run.id}: it is neither its run key "
+            "nor a delegate; give one that is with --key"
+        )
+    course.log.note(update_log.EPOCH, epoch)
+    if course.log.noted(update_log.ROOT) is None or authority is not course.authority:
+        course.log.note(update_log.CHARTERS, pack(list(authority.charters)))
+        course.log.note(update_log.ROOT, authority.root.hex())
+    return Leader(run.id, run.identity, epoch, authority, rank)
+
+
+def resumption(course: Course, leader: Leader) -> str:
+    """One line on where a run goes on."""
+    recovered = course.recovered
+    return (
+        f"resumed run {leader.run} at version {recovered.version} "
+        f"(params_hash {recovered.versions.digest.hex()}), epoch {leader.epoch}, "
+        f"{len(recovered.kept)} results kept"
+    )
+
+
+@contextlib.contextmanager
+def signals(server: Server) -> Iterator[None]:
+    """SIGINT ends the server's run, SIGTERM pauses it."""
+    loop = asyncio.get_running_loop()
+    handlers = {signal.SIGINT: server.stop, signal.SIGTERM: server.pause}
+    for number, handle in handlers.items():
+        word = "stopped" if number == signal.SIGINT else "paused"
+        loop.add_signal_handler(number, handle, f"{word} by the host ({number.name})")
+    try:
+        yield
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in handlers:
             loop.remove_signal_handler(number)
 
 
@@ -101,7 +269,12 @@ def summary(outcome: Outcome, seconds: float) -> dict[str, object]:
 
 
 def verdict(outcome: Outcome) -> str:
-    """One sentence on how the run ended."""
+    """One sentence on how the run ended, or that it waits."""
+    if outcome.state == "paused":
+        return (
+            f"{outcome.reason} at version {outcome.version} (params_hash {outcome.params_hash}); "
+            "workers wait for it"
+        )
     centre = outcome.centre
     judged = "not evaluated"
     if centre is not None:
@@ -111,3 +284,14 @@ def verdict(outcome: Outcome) -> str:
         f"{word}: {outcome.reason}; returns version {outcome.version} "
         f"(params_hash {outcome.params_hash}), centre {judged}"
     )
+
+
+def _refuse_ended(log: LogReader, where: Path) -> None:
+    from coordinator import log as update_log
+
+    reason = log.noted(update_log.ENDED)
+    if isinstance(reason, str):
+        raise EndedError(
+            f"the run in {where} has ended at version {log.version}: {reason}; a new one can begin "
+            f"at any of its versions: shoal fork {where} --version {log.version}"
+        )

@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 from protocol import topics
 from protocol.address import Address
-from protocol.envelope import open_plain, open_signed
+from protocol.authority import Authority, read_epoch
+from protocol.envelope import open_plain
 from protocol.errors import ShoalError
 from protocol.identity import Identity, new_session
 from protocol.link import Link, client_id
-from protocol.messages import Beat, Epoch
+from protocol.messages import Beat
 from protocol.packing import WireError
 
 CONTACT_SECONDS = 5.0
@@ -25,7 +26,7 @@ class UnreachableError(ShoalError):
 
 
 class AlreadyLedError(ShoalError):
-    """Somebody with our key leads the run at this moment."""
+    """Somebody leads the run at this moment."""
 
 
 class Contact:
@@ -63,24 +64,32 @@ class Contact:
 
 
 class Predecessors:
-    """What is heard of others who lead, or led, the run with our key."""
+    """What is heard of others who lead, or led, the run.
 
-    def __init__(self, run: str, identity: Identity) -> None:
-        self._run = run
-        self._identity = identity
+    Attributes:
+        highest: number of the highest epoch announced.
+        alive: somebody leads now.
+        ours: what newcomers are told is still our own last word, so that nobody came after us.
+    """
+
+    def __init__(self, authority: Authority, ours: tuple[bytes, int]) -> None:
+        """`ours`: our public key, and the number of the last epoch that we led, or 0."""
+        self._authority = authority
+        self._ours = ours
         self.highest = 0
-        """number of the highest epoch announced"""
         self.alive = asyncio.Event()
+        self.ours = asyncio.Event()
 
     def hear(self, topic: str, payload: bytes) -> None:
         """Anything on the topics of a leader: what is not proved or not a beat is nothing."""
+        run = self._authority.run
         try:
-            if topic == topics.epoch(self._run):
-                context = (self._run,)
-                epoch = open_signed(payload, self._identity.public_key, "epoch", context)
-                if isinstance(epoch, Epoch):
-                    self.highest = max(self.highest, epoch.number)
-            elif topic == topics.beat(self._run):
+            if topic == topics.epoch(run):
+                heard = read_epoch(payload, run, self._authority)
+                self.highest = max(self.highest, heard.epoch.number)
+                if (heard.leader, heard.epoch.number) == self._ours:
+                    self.ours.set()
+            elif topic == topics.beat(run):
                 beat = open_plain(payload)
                 if isinstance(beat, Beat) and beat.phase not in ("lost", "finished"):
                     self.alive.set()
@@ -88,13 +97,18 @@ class Predecessors:
             return
 
 
-async def next_epoch(address: Address, run: str, identity: Identity) -> int:
+async def next_epoch(
+    address: Address, authority: Authority, identity: Identity, last: int = 0
+) -> int:
     """The number of the epoch to announce: one above the highest that was.
 
-    Only a key that was used before can have a predecessor. Raises `AlreadyLedError` where one is
-    heard within LISTEN_SECONDS, `UnreachableError`, and `FatalLinkError`.
+    `last`: the number of the last epoch that our own log knows of. Where the broker's word to
+    newcomers is still that one, announced by us, nobody has led since, and whoever holds the lock
+    on the run's directory may lead at once. Raises `AlreadyLedError` where a leader is heard within
+    LISTEN_SECONDS, `UnreachableError`, and `FatalLinkError`.
     """
-    predecessors = Predecessors(run, identity)
+    run = authority.run
+    predecessors = Predecessors(authority, (identity.public_key, last))
     contact = Contact(address, lambda line: None)
     link = Link(
         address,
@@ -118,17 +132,19 @@ async def next_epoch(address: Address, run: str, identity: Identity) -> int:
         await asyncio.gather(linking, listening, return_exceptions=True)
     if alive:
         raise AlreadyLedError(
-            f"the run {run} is led at {address.broker} by another process with this key: "
+            f"the run {run} is led at {address.broker} by another process: "
             "stop that one, or give another --name or --key"
         )
-    return predecessors.highest + 1
+    return max(predecessors.highest, last) + 1
 
 
 async def _listen(contact: Contact, predecessors: Predecessors) -> bool:
+    """Whether a leader is alive."""
     await contact.wait()
+    signs = [asyncio.ensure_future(sign.wait()) for sign in (predecessors.alive, predecessors.ours)]
     try:
-        async with asyncio.timeout(LISTEN_SECONDS):
-            await predecessors.alive.wait()
-    except TimeoutError:
-        return False
-    return True
+        await asyncio.wait(signs, timeout=LISTEN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for sign in signs:
+            sign.cancel()
+    return predecessors.alive.is_set()

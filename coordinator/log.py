@@ -11,7 +11,7 @@ import time
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
@@ -114,13 +114,19 @@ _SCHEMA_1_AS_2 = (
 _UPDATE_COLUMNS = "version, payload, made_at, members, late, seconds, workers"
 _EVALUATION_COLUMNS = "version, episodes, mean, deviation, steps, complete, judged_at, seconds"
 _RESULT_COLUMNS = "worker, session, task, kind, version, until, payload"
+_ASIDE_COLUMNS = f"{_UPDATE_COLUMNS}, epoch, set_aside_at, why"
 _UPDATE_TYPES = (int, bytes, float, int, int, float, int)
+_EVALUATION_TYPES = (int, int, float, float, int, int, float, float)
+_RESULT_TYPES = (str, str, int, str, int, int, bytes)
+_ASIDE_TYPES = (*_UPDATE_TYPES, int, float, str)
 
+PAGE_BYTES = 4096
+"""Of the file's pages, whatever SQLite's own default is."""
 _PAGE_ROWS = 64
 """Updates that a reader has in memory at once."""
-_CHECKPOINT_PAGES = 128
-"""Pages of 4 KiB after which SQLite moves what is in the WAL to the file."""
-_WAL_BYTES = 1 << 20
+_CHECKPOINT_PAGES = 64
+"""Pages after which SQLite moves what is in the WAL to the file."""
+_WAL_BYTES = 1 << 18
 """What a WAL that grew beyond this is cut to."""
 
 
@@ -284,9 +290,9 @@ class LogReader:
 
     def evaluations(self) -> list[EvaluationRow]:
         """All evaluations of the centre, in the order of versions."""
-        with self._lock, self._explained("can't be read", self._mending()):
-            query = f"SELECT {_EVALUATION_COLUMNS} FROM evaluations ORDER BY version"
-            return [_evaluation(row) for row in self._connection.execute(query)]
+        query = f"SELECT {_EVALUATION_COLUMNS} FROM evaluations ORDER BY version"
+        rows = [EvaluationRow(*row) for row in self._all(query, (), _EVALUATION_TYPES)]
+        return [replace(row, full=bool(row.full)) for row in rows]
 
     def results(self) -> list[ResultRow]:
         """The results that no update and no evaluation has used yet, in order of arrival."""
@@ -296,18 +302,25 @@ class LogReader:
                OR (kind = 'centre' AND version NOT IN (SELECT version FROM evaluations))
             ORDER BY arrival
         """
-        version = self.version
-        with self._lock, self._explained("can't be read", self._mending()):
-            return [ResultRow(*row) for row in self._connection.execute(query, (version,))]
+        return [ResultRow(*row) for row in self._all(query, (self.version,), _RESULT_TYPES)]
 
     def aside_rows(self) -> list[AsideRow]:
         """Our updates that the run went without, in the order in which they were set aside."""
-        columns = f"{_UPDATE_COLUMNS}, epoch, set_aside_at, why"
+        query = f"SELECT {_ASIDE_COLUMNS} FROM aside ORDER BY number"
+        return [
+            AsideRow(UpdateRow(*row[:7]), *row[7:]) for row in self._all(query, (), _ASIDE_TYPES)
+        ]
+
+    def notes(self) -> dict[str, Value]:
+        """All that `note` kept."""
         with self._lock, self._explained("can't be read", self._mending()):
-            query = f"SELECT {columns} FROM aside ORDER BY number"
-            return [
-                AsideRow(UpdateRow(*row[:7]), *row[7:]) for row in self._connection.execute(query)
-            ]
+            return dict(self._connection.execute("SELECT key, value FROM meta"))
+
+    def damage(self) -> str:
+        """What is wrong with the file as such, in SQLite's words; empty where nothing is."""
+        with self._lock, self._explained("can't be read", self._mending()):
+            (found,) = self._connection.execute("PRAGMA integrity_check(1)").fetchone()
+        return "" if found == "ok" else " ".join(str(found).split())
 
     def close(self) -> None:
         """Let go of the file."""
@@ -335,6 +348,14 @@ class LogReader:
                 f"{self._path} has format {found}, this version knows up to {SCHEMA}: upgrade Shoal"
             )
         return found
+
+    def _all(self, query: str, values: tuple[Value, ...], types: tuple[type, ...]) -> list[Any]:
+        """All rows of a query, each value of the type that its column has."""
+        with self._lock, self._explained("can't be read", self._mending()):
+            rows = self._connection.execute(query, values).fetchall()
+            if not all(isinstance(v, t) for row in rows for v, t in zip(row, types, strict=True)):
+                raise sqlite3.DatabaseError("a value of another type than its column's")
+        return rows
 
     def _page(self, version: int, count: int) -> list[UpdateRow]:
         """Up to so many updates from this version on, fewer where one of them is damaged.
@@ -398,12 +419,18 @@ class UpdateLog(LogReader):
             # Without isolation level each statement is a transaction, synced when it returns.
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
             undo.callback(self._connection.close)
+            self._connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
             self._connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
             self._connection.execute(f"PRAGMA journal_size_limit = {_WAL_BYTES}")
             self._prepare(run)
             self._closing = undo.pop_all()
+
+    @property
+    def keeps_returns(self) -> bool:
+        """Whether results stay that were used."""
+        return self._keep_returns
 
     @property
     def base(self) -> int:
@@ -433,6 +460,32 @@ class UpdateLog(LogReader):
                     "DELETE FROM results WHERE kind = 'members' AND until <= ?", (row.version,)
                 )
         self._ends.append(self._ends[-1] + len(row.payload))
+
+    def extend(self, rows: Sequence[UpdateRow]) -> None:
+        """Keep updates of the past for good, all or none. Raises `LogError`."""
+        with self._lock, self._writing("can't keep a copy of updates"):
+            self._connection.executemany(
+                f"INSERT INTO updates ({_UPDATE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                [_values(row) for row in rows],
+            )
+        for row in rows:
+            self._ends.append(self._ends[-1] + len(row.payload))
+
+    def begin_at(self, base: int, digest: bytes, archive: str) -> None:
+        """Let go of the updates before version `base`, whose full state has this digest; the file
+        named `archive` has them. On an empty log it says where the log begins.
+
+        Raises `LogError`.
+        """
+        with self._lock, self._writing(f"can't let go of the updates before {base}"):
+            for key, value in ((BASE, base), (BASE_DIGEST, digest.hex()), (ARCHIVE, archive)):
+                self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+            self._connection.execute("DELETE FROM updates WHERE version < ?", (base,))
+        ends = self._ends[max(0, min(base - self._base, len(self._ends) - 1)) :]
+        self._ends = array("Q", [end - ends[0] for end in ends])
+        self._base = base
+        with self._lock, self._explained("can't be made smaller", "free the disk"):
+            self._connection.execute("VACUUM")
 
     def keep_results(self, rows: Sequence[ResultRow]) -> None:
         """Keep results for good, all or none; one that came before is replaced.
@@ -592,11 +645,6 @@ def _values(row: UpdateRow) -> tuple[Value, ...]:
         row.seconds,
         row.workers,
     )
-
-
-def _evaluation(row: tuple[int, int, float, float, int, int, float, float]) -> EvaluationRow:
-    """Of `_EVALUATION_COLUMNS`."""
-    return EvaluationRow(*row[:5], bool(row[5]), *row[6:])
 
 
 def _epoch_of(payload: bytes) -> int:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 from coordinator.allowance import Allowance
 from coordinator.pool.events import SessionId
+from protocol.authority import RUN_KEY, Authority
 from protocol.envelope import open_signed, peek_signed, signed
 from protocol.identity import AgreementError, Identity, SessionKeys, Transcript, worker_id
 from protocol.messages import Bye, Hello, Welcome
@@ -26,11 +28,27 @@ REMIND_EVERY = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """Who we are to workers: run, epoch number, and the key that signs for them."""
+    """Who we are to workers: run, epoch number, the key that signs for them, and what proves it."""
 
     run: str
     identity: Identity
     epoch: int
+    authority: Authority
+    rank: int = RUN_KEY
+
+    @classmethod
+    def of_own(cls, run: str, identity: Identity, epoch: int = 1) -> Self:
+        """Leads with the key that the run's name was made from; nobody else may."""
+        return cls(run, identity, epoch, Authority(run, identity.public_key))
+
+    @property
+    def signer(self) -> bytes:
+        """Our public key, empty where it is the run key that is in charge."""
+        return b"" if self.rank == RUN_KEY else self.identity.public_key
+
+    def may_be_succeeded_by(self, key: bytes) -> bool:
+        """Whether the owner of a public key may lead the run after us."""
+        return self.authority.rank(self.epoch, key) is not None
 
 
 @dataclass(frozen=True, slots=True)

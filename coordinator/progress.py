@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coordinator.pool.events import CentreJudged
+from protocol.messages import RunState
 
 
 @dataclass(slots=True)
@@ -30,8 +31,9 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """How a run ended and what it returns."""
+    """How a run ended, or that it waits, and what it returns."""
 
+    state: RunState
     reached: bool
     reason: str
     version: int

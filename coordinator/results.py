@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from coordinator.pool.events import Arrived, SessionId
+from coordinator.pool.events import Arrived, HeldLease, SessionId
 from protocol import normalizer
 from protocol.identity import verify_lease_token
-from protocol.messages import Result, result_arrays
+from protocol.messages import Held, Result, result_arrays
 from protocol.packing import WireError
 from protocol.spec import LONGEST_EPISODE, RunSpec
 
@@ -51,6 +53,26 @@ def judge(spec: RunSpec, run: str, secret: bytes, id: SessionId, result: Result)
         lengths=lengths,
         observed=result.observed,
         failed=result.failed,
+    )
+
+
+def genuine(run: str, secret: bytes, id: SessionId, held: Sequence[Held]) -> tuple[HeldLease, ...]:
+    """Of the leases that a worker says it holds those that it was really given, in any epoch."""
+    return tuple(
+        HeldLease(lease.task, lease.kind, lease.version, lease.first, lease.count)
+        for lease in held
+        if verify_lease_token(
+            secret,
+            lease.token,
+            run,
+            lease.task,
+            id.worker,
+            lease.version,
+            lease.first,
+            lease.count,
+            lease.episodes,
+            lease.kind,
+        )
     )
 
 

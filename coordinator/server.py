@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import random
 import time
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from coordinator import log as update_log
 from coordinator import metrics, update
 from coordinator.allowance import Allowance
 from coordinator.directory import RunDirectory
@@ -20,6 +22,7 @@ from coordinator.log import UpdateLog
 from coordinator.peers import Leader, Peer, Peers
 from coordinator.pool import Pool
 from coordinator.pool.events import (
+    Arrived,
     CentreJudged,
     CloseBatch,
     Command,
@@ -28,6 +31,8 @@ from coordinator.pool.events import (
     Happened,
     Heard,
     Joined,
+    KeepResult,
+    Kept,
     Left,
     Refused,
     SendAcknowledge,
@@ -38,16 +43,19 @@ from coordinator.pool.events import (
     Updated,
 )
 from coordinator.progress import Outcome, Progress
-from coordinator.recorder import Recorder
-from coordinator.results import judge
+from coordinator.recorder import Named, Recorder
+from coordinator.recovery import Recovered
+from coordinator.results import genuine, judge
 from coordinator.serving import Serving
-from coordinator.versions import Versions
 from coordinator.voice import Voice, beat_payload
 from protocol import messages, noise, replay, snapshot, topics
 from protocol.address import Address
+from protocol.authority import Announcement, precedence, read_epoch
 from protocol.clock import now
 from protocol.envelope import Wrapping, open_plain, open_sealed, wrapping_of
-from protocol.identity import new_session
+from protocol.errors import ShoalError
+from protocol.frozen import Frozen
+from protocol.identity import fingerprint, new_session
 from protocol.link import Link, Will, client_id
 from protocol.messages import Phase, RunState
 from protocol.packing import WireError
@@ -59,13 +67,23 @@ HERE_WITHIN = 0.3
 """Seconds in which an answer to `who` comes, so that many runs don't answer in one moment."""
 GOODBYE_SECONDS = 3.0
 """Seconds that a lost broker may take to come back to hear that the run has ended."""
+TASKS_PER_EPOCH = 1 << 32
+"""No two epochs give one number to two tasks."""
+IN_STEP_SECONDS = 60.0
+"""Who returned a result so recently follows the run."""
 LONGEST_LINE = 300
 LINES_PER_SECOND = 10.0
 LINES_AT_ONCE = 50.0
 """Lines for people: more than that nobody reads, and strangers could make any number."""
 
 _TOPICS: dict[str, tuple[type[messages.Message], ...]] = {
-    "req": (messages.Refusal, messages.Credit, messages.CatchUp, messages.ChunkRequest),
+    "req": (
+        messages.Refusal,
+        messages.Credit,
+        messages.CatchUp,
+        messages.ChunkRequest,
+        messages.Holding,
+    ),
     "results": (messages.Result,),
     "status": (messages.Status,),
 }
@@ -74,34 +92,70 @@ _TOPICS: dict[str, tuple[type[messages.Message], ...]] = {
 _LOGGER = logging.getLogger("shoal.coordinator")
 
 
+class SteppedAside(ShoalError):  # noqa: N818
+    """Somebody else leads the run now, and may: `announcement` proves it."""
+
+    def __init__(self, announcement: Announcement) -> None:
+        epoch = announcement.epoch
+        super().__init__(
+            f"the run {epoch.run} is led by {fingerprint(announcement.leader)} now, in epoch "
+            f"{epoch.number}: go on as its standby, or stop that one first"
+        )
+        self.announcement = announcement
+
+
+class Behind(ShoalError):  # noqa: N818
+    """The run is further than our log, by the word of a worker: it was at `version`."""
+
+    def __init__(self, run: str, version: int, ours: int) -> None:
+        super().__init__(
+            f"workers of {run} are at version {version:,}, our log ends at {ours:,}: "
+            "it has lost its end, which peers may still have"
+        )
+        self.version = version
+
+
 class Server:
-    """Leads one run from version 0 to its end."""
+    """Leads one run from where it is to its end, or until somebody else has to."""
 
     def __init__(
         self,
         spec: RunSpec,
         leader: Leader,
         directory: RunDirectory,
+        log: UpdateLog,
+        recovered: Recovered,
         address: Address,
         *,
         on_event: Callable[[str], None] = lambda line: None,
         on_update: Callable[[Progress], None] = lambda progress: None,
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_event` gets a line for people, `on_update` the progress after each update,
-        `on_ready` is called when workers can join. Needs a running event loop."""
+        """`recovered` is where the run is, as `directory` and `log` have it; both stay open.
+
+        `on_event` gets a line for people, `on_update` the progress after each update, `on_ready`
+        is called when workers can join. Needs a running event loop.
+        """
         self.spec = spec
-        self.progress = Progress()
+        self.progress = dataclasses.replace(recovered.progress)
+        self._recovered = recovered
         self._leader = leader
         self._on_event = on_event
         self._on_update = on_update
         self._on_ready = on_ready
         self._rules = replay.arithmetic(spec)
-        self._versions = Versions(replay.initial_state(spec), spec.versions_kept)
-        self._secret = directory.make_secret()
-        log = UpdateLog(directory.log_path, leader.run)
-        self._recorder = Recorder(spec, directory, log, self._fail)
-        self._pool = Pool(spec, 0, now())
+        self._versions = recovered.versions
+        self._secret = directory.read_secret()
+        self._recorder = Recorder(spec, directory, log, self._result_kept, self._frozen, self._fail)
+        self._pool = Pool(
+            spec,
+            recovered.version,
+            now(),
+            episodes=self._versions.current.episodes,
+            first_task=(leader.epoch - 1) * TASKS_PER_EPOCH + 1,
+            unjudged=recovered.unjudged,
+            elapsed=recovered.seconds,
+        )
         self._peers = Peers(leader, now())
         self._lines = Allowance(LINES_PER_SECOND, LINES_AT_ONCE, now())
         self._unsaid = 0
@@ -109,9 +163,12 @@ class Server:
         self._updating: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
         self._end: EndRun | None = None
+        self._pause: str | None = None
         self._failure: BaseException | None = None
         self._stop_asked = False
-        self._began = time.monotonic()
+        self._began = time.monotonic() - recovered.seconds
+        self._untold = list(recovered.untold)
+        self._hearing: messages.Result | None = None
         self._connected = asyncio.Event()
         self._overwritten = False
         self._quiet = ""
@@ -126,7 +183,8 @@ class Server:
             on_disconnected=self._on_disconnected,
             on_retry=self._contact.failed,
             will=Will(
-                topics.beat(leader.run), beat_payload(leader, 0, self._versions.digest, "lost")
+                topics.beat(leader.run),
+                beat_payload(leader, recovered.version, self._versions.digest, "lost"),
             ),
             subscriptions=topics.coordinator_filters(leader.run),
         )
@@ -136,13 +194,21 @@ class Server:
             log,
             leader,
             lambda: self._versions.current,
+            directory.snapshots,
             snapshot.state_bytes(self._rules),
+            spec.policy.initial_digest,
         )
 
     async def run(self) -> Outcome:
-        """Lead the run until it ends. Raises `ShoalError` where it can't go on."""
-        self._recorder.begin()
-        self._recorder.policy(self._versions.get(0))
+        """Lead the run until it ends or is paused.
+
+        Raises `ShoalError` where it can't go on: `SteppedAside`, `Behind`, or what it was that
+        failed; workers wait then.
+        """
+        self._recorder.begin(self._versions.current)
+        self._recorder.policy(self._versions.get(self._versions.current.version))
+        for message, arrived in self._recovered.kept:
+            self._decide_result(message, arrived)
         for service in (
             self._link.run(),
             self._contact.wait(),
@@ -167,6 +233,13 @@ class Server:
         """End the run now, orderly; `run` returns soon after."""
         self._stop_asked = True
         self._decide(StopAsked(reason))
+
+    def pause(self, reason: str) -> None:
+        """Stop leading: workers keep what they have, and wait for whoever goes on with the run;
+        `run` returns soon after."""
+        if self._end is None:
+            self._pause = reason
+        self._over.set()
 
     # Tasks and timers.
 
@@ -234,7 +307,7 @@ class Server:
             return
         try:
             if parsed.kind == "epoch":
-                self._overwritten |= not self._voice.announced(payload)
+                self._hear_epoch(payload)
             elif parsed.kind == "who":
                 self._hear_who(payload)
             elif parsed.run == self._leader.run and parsed.worker and parsed.session:
@@ -245,6 +318,16 @@ class Server:
                     self._hear_sealed(parsed.kind, id, payload)
         except WireError as error:
             _LOGGER.debug("ignored a message on %s: %s", topic, error)
+
+    def _hear_epoch(self, payload: bytes) -> None:
+        """What newcomers will hear: ours, that of who leads instead of us, or what has to go."""
+        self._overwritten = not self._voice.announced(payload)
+        if self._overwritten:
+            leader = self._leader
+            heard = read_epoch(payload, leader.run, leader.authority)
+            theirs = precedence(heard.epoch.number, heard.epoch.rank)
+            if theirs > precedence(leader.epoch, leader.rank):
+                self._fail(SteppedAside(heard))
 
     def _hear_who(self, payload: bytes) -> None:
         if isinstance(open_plain(payload), messages.Who) and self._answering is None:
@@ -265,11 +348,19 @@ class Server:
     def _hear_hello(self, id: SessionId, payload: bytes) -> None:
         version, digest = self._versions.current.version, self._versions.digest
         greeting = self._peers.greet(id, payload, version, digest, now())
+        hello = greeting.hello
+        if hello.version > version and not self._recovered.gathered and not greeting.refused:
+            self._fail(Behind(self._leader.run, hello.version, version))
+            return
         self._voice.welcome(id, greeting.answer)
         if greeting.refused:
             self._say(f"{id} is not let in: {greeting.refused}")
-        else:
-            self._decide(Joined(id, greeting.hello.credit, greeting.hello.speed))
+            return
+        peer = self._peers.get(id)
+        if peer is not None and self._leader.may_be_succeeded_by(peer.worker_key):
+            self._voice.entrust(peer)
+        held = genuine(self._leader.run, self._secret, id, hello.held)
+        self._decide(Joined(id, hello.credit, hello.speed, held))
 
     def _hear_sealed(self, kind: topics.Kind, id: SessionId, payload: bytes) -> None:
         peer = self._peers.get(id)
@@ -291,6 +382,9 @@ class Server:
             case messages.CatchUp() | messages.ChunkRequest():
                 self._decide(Heard(id))
                 self._serving.ask(peer, message)
+            case messages.Holding():
+                self._decide(Heard(id))
+                self._serving.holding(id, message.version)
             case _:
                 self._decide(Heard(id))
 
@@ -305,7 +399,13 @@ class Server:
             )
             self._decide(Refused(peer.id, message.task, True, reason))
         else:
-            self._decide(arrived)
+            self._decide_result(message, arrived)
+
+    def _result_kept(self, results: tuple[Named, ...]) -> None:
+        self._decide(Kept(results))
+
+    def _frozen(self, frozen: Frozen) -> None:
+        self._serving.on_disk(frozen)
 
     # What is decided.
 
@@ -317,6 +417,11 @@ class Server:
         except Exception as error:
             self._fail(error)
 
+    def _decide_result(self, message: messages.Result, arrived: Arrived) -> None:
+        self._hearing = message
+        self._decide(arrived)
+        self._hearing = None
+
     def _obey(self, command: Command) -> None:
         match command:
             case SendTask():
@@ -327,6 +432,9 @@ class Server:
                 peer = self._peers.get(command.session)
                 if peer is not None:
                     self._voice.acknowledge(peer, command)
+            case KeepResult():
+                assert self._hearing is not None
+                self._recorder.result(command, self._hearing)
             case CloseBatch():
                 self._updating = self._start(self._make_update(command))
             case CentreJudged():
@@ -346,6 +454,7 @@ class Server:
         peer = self._peers.get(id)
         if id not in self._pool.sessions:
             self._peers.leave(id)
+            self._serving.leave(id)
         name = f" ({peer.name}, {peer.device})" if peer is not None else ""
         self._say(f"{id}{name}: {happened.what}")
 
@@ -364,29 +473,57 @@ class Server:
     async def _make_update(self, closed: CloseBatch) -> None:
         """Compute, keep, then publish: nobody hears of what could still be lost."""
         began = time.monotonic()
+        told = tuple(self._untold[: update.MOST_JUDGED])
         made, payload = await asyncio.to_thread(
-            update.make_signed, self.spec, self._rules, self._leader, self._versions.current, closed
+            update.make_signed,
+            self.spec,
+            self._rules,
+            self._leader,
+            self._versions.current,
+            closed,
+            told,
         )
         if self._over.is_set():
             return  # nobody waits for it any more
-        await self._recorder.update(made, payload)
+        await self._recorder.update(made, payload, self._seconds)
+        del self._untold[: len(told)]
         self._versions.add(made.after, made.update.digest_after)
+        if made.proof is not None:
+            self._serving.reached(made.after.version, made.proof, self._in_step())
         self._voice.update(payload)
         self._decide(Updated(made.after.version))
         self._beat()
         self._count(made.update.episodes, made.update.steps)
         self.progress.version = made.after.version
         self.progress.mean = made.mean
-        seconds = time.monotonic()
-        line = metrics.of_update(made, self.progress, seconds - self._began, seconds - began)
+        if made.proof is not None:
+            self._recorder.snapshot(made.after, made.proof, self._serving.lacking)
+        took = time.monotonic() - began
+        line = metrics.of_update(made, self.progress, self._seconds, took)
         self._recorder.metrics(line)
         self._recorder.latest_policy(self._versions.get(made.after.version))
         self._on_update(self.progress)
 
+    def _in_step(self) -> list[tuple[Peer, float]]:
+        """Who takes tasks, and returned one of late, with its speed: it has the latest state."""
+        since = now() - IN_STEP_SECONDS
+        able = [s for s in self._pool.sessions.values() if s.credit > 0 and s.last_result > since]
+        found = ((self._peers.get(session.id), session.speed) for session in able)
+        return [(peer, speed) for peer, speed in found if peer is not None]
+
     def _count(self, episodes: int, steps: int) -> None:
         self.progress.episodes += episodes
         self.progress.steps += steps
-        self.progress.wire_bytes = self._link.wire.episode_bytes()
+        self._count_wire()
+
+    def _count_wire(self) -> None:
+        before = self._recovered.progress.wire_bytes
+        self.progress.wire_bytes = before + self._link.wire.episode_bytes()
+
+    @property
+    def _seconds(self) -> float:
+        """For which the run has been led, by us and before us."""
+        return time.monotonic() - self._began
 
     # The centre.
 
@@ -394,21 +531,23 @@ class Server:
         self._versions.judge(judged)
         self.progress.centre = judged
         self._count(judged.episodes, judged.steps)
-        self._recorder.evaluation(judged)
-        self._recorder.metrics(metrics.of_centre(judged, time.monotonic() - self._began))
+        self._untold.append(judged)
+        self._recorder.evaluation(judged, self._seconds)
+        self._recorder.metrics(metrics.of_centre(judged, self._seconds))
 
     # Announcements, and the end.
 
     @property
     def _run_state(self) -> RunState:
         if self._end is None:
-            return "running"
+            return "running" if self._pause is None else "paused"
         return "stopped" if self._stop_asked and not self._end.reached else "finished"
 
     def _announce(self) -> None:
         """Tell everybody, newcomers included, who leads what and how it stands."""
         if self._end is None:
-            version, reason = self._versions.get(self._versions.current.version), ""
+            version = self._versions.get(self._versions.current.version)
+            reason = self._pause or ""
         else:
             version, reason = self._versions.get(self._end.version), self._end.reason
         self._voice.epoch(version.point.version, version.digest, self._run_state, reason)
@@ -417,30 +556,51 @@ class Server:
         phase: Phase = "updating" if self._pool.updating else "open"
         if self._end is not None:
             phase = "finished"
+        elif self._pause is not None:
+            phase = "lost"
         self._voice.beat(self._versions.current.version, self._versions.digest, phase)
 
     async def _finish(self) -> Outcome:
-        """Keep and announce what the run returns."""
+        """Keep and announce how the run ended, or that it waits."""
         if self._updating is not None:
             await asyncio.wait((self._updating,))
-        if self._end is not None and self._failure is None:
-            self._recorder.policy(self._versions.get(self._end.version))
-            await self._recorder.settle()
+        await self._keep_the_end()
         if self._failure is not None:
+            await self._give_way(self._failure)
             raise self._failure
-        assert self._end is not None
         await self._say_goodbye()
-        returned = self._versions.get(self._end.version)
-        self.progress.wire_bytes = self._link.wire.episode_bytes()
+        self._count_wire()
+        current = self._versions.current.version
+        end = self._end or EndRun(current, False, self._pause or "")
         return Outcome(
-            reached=self._end.reached,
-            reason=self._end.reason,
-            version=self._end.version,
-            updates=self._versions.current.version,
-            centre=self._versions.judged(self._end.version),
-            params_hash=returned.digest.hex(),
+            state=self._run_state,
+            reached=end.reached,
+            reason=end.reason,
+            version=end.version,
+            updates=current,
+            centre=self._versions.judged(end.version),
+            params_hash=self._versions.get(end.version).digest.hex(),
             progress=self.progress,
         )
+
+    async def _keep_the_end(self) -> None:
+        """Write what is left to write, as far as the disk takes it."""
+        if self._failure is None:
+            returned = self._end.version if self._end else self._versions.current.version
+            self._recorder.policy(self._versions.get(returned))
+            self._recorder.note(update_log.SECONDS, self._seconds)
+            if self._end is not None and self._run_state == "finished":
+                self._recorder.note(update_log.ENDED, self._end.reason)
+            await self._recorder.settle()
+
+    async def _give_way(self, failure: BaseException) -> None:
+        """We can't go on: let the workers wait, with the reason, unless somebody leads them."""
+        if isinstance(failure, SteppedAside | Behind):
+            await self._link.close()
+        elif self._connected.is_set():
+            known = isinstance(failure, ShoalError)
+            self._end, self._pause = None, str(failure) if known else "the coordinator failed"
+            await self._say_goodbye()
 
     async def _say_goodbye(self) -> None:
         """Announce the end; a broker that is away just now gets some time to come back."""

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.peers import Leader
-from coordinator.pool.events import CloseBatch, Contribution
+from coordinator.pool.events import CentreJudged, CloseBatch, Contribution
 from protocol import messages, noise, normalizer, snapshot, state, strategies
 from protocol.envelope import peek_signed, signed
 from protocol.errors import ShoalError
 from protocol.packing import MAX_MESSAGE, WireError, pack_integers
+from protocol.snapshot import Proof
 from protocol.spec import RunSpec
 from protocol.state import Arithmetic, CohortTerms, State, UpdateTerms
 from protocol.strategies import Cohort
 
 SNAPSHOT_EVERY = 64
 """Every so many updates the signed update carries the digest of the full state."""
+MOST_JUDGED = 64
+"""Evaluations of the centre that an update tells of."""
 MOST_DROPPED = 4096
 """Dropped directions that an update names; more than that are dropped just the same."""
 
@@ -40,21 +45,37 @@ class Made:
     mean: float
     deviation: float
     step_norm: float
+    workers: int
+    """sessions whose returns counted"""
+    proof: Proof | None
+    """of the state that it leads to, at snapshot versions"""
 
 
 def make_signed(
-    spec: RunSpec, rules: Arithmetic, leader: Leader, before: State, closed: CloseBatch
+    spec: RunSpec,
+    rules: Arithmetic,
+    leader: Leader,
+    before: State,
+    closed: CloseBatch,
+    judged: Sequence[CentreJudged] = (),
 ) -> tuple[Made, bytes]:
     """The update that follows from a closed batch, and the message that tells it to everybody.
 
-    Where it would be too large for a message, returns of earlier versions are left out. Raises
-    `UpdateError` where it is too large all the same, or leads nowhere.
+    `judged`: evaluations of the centre to tell with it, at most MOST_JUDGED. Where it would be too
+    large for a message, returns of earlier versions are left out. Raises `UpdateError` where it is
+    too large all the same, or leads nowhere.
     """
     for candidate in (closed, _without_late(closed)):
         try:
             made = make(spec, rules, before, leader.epoch, candidate)
         except (ValueError, OverflowError) as error:
             raise UpdateError(f"the run can't go on: {error}") from None
+        told = tuple(
+            messages.Judged(e.version, e.episodes, e.mean, e.deviation, e.steps, e.full)
+            for e in judged
+        )
+        said = msgspec.structs.replace(made.update, signer=leader.signer, judged=told)
+        made = dataclasses.replace(made, update=said)
         payload = signed(leader.identity, "update", (leader.run,), made.update)
         if _is_readable(payload):
             return made, payload
@@ -89,6 +110,9 @@ def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: Cl
         steps=sum(int(part.lengths[_valid(part)].sum()) for part in contributions),
     )
     after = state.apply(rules, before, terms)
+    proof = None
+    if after.version % SNAPSHOT_EVERY == 0:
+        proof = snapshot.proof(snapshot.chunks(after))
     update = messages.Update(
         epoch=epoch,
         version=before.version,
@@ -111,12 +135,22 @@ def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: Cl
         digest_after=state.params_digest(after.theta),
         late=sum(2 * int(cohort.present.sum()) for cohort in cohorts if cohort.age > 0),
         dropped=closed.dropped[:MOST_DROPPED],
-        state_digest=snapshot.state_digest(after) if after.version % SNAPSHOT_EVERY == 0 else b"",
+        state_digest=b"" if proof is None else proof.digest,
     )
     best, mean, deviation = _summary(contributions)
     moved = after.theta.astype(np.float64) - before.theta.astype(np.float64)
     step_norm = float(np.linalg.norm(moved))
-    return Made(update, after, weighting.members, best, mean, deviation, step_norm)
+    return Made(
+        update=update,
+        after=after,
+        members=weighting.members,
+        best=best,
+        mean=mean,
+        deviation=deviation,
+        step_norm=step_norm,
+        workers=len({part.session for part in contributions}),
+        proof=proof,
+    )
 
 
 def _is_readable(payload: bytes) -> bool:

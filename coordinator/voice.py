@@ -6,6 +6,7 @@ from coordinator.peers import Leader, Peer
 from coordinator.pool.events import SendAcknowledge, SendTask, SessionId
 from protocol import messages, topics
 from protocol import spec as run_spec
+from protocol.entrust import seal_secret
 from protocol.envelope import plain, sealed, signed
 from protocol.identity import lease_token
 from protocol.link import Link
@@ -68,6 +69,10 @@ class Voice:
         """The session should introduce itself again; nothing for the volunteer to read."""
         self._tell(peer, messages.Notice("hello-again", ""))
 
+    def entrust(self, peer: Peer) -> None:
+        """The run's secret, to a session of somebody who may lead the run after us."""
+        self._tell(peer, messages.Entrust(seal_secret(peer.session_key, self._secret)))
+
     # To everybody.
 
     def update(self, payload: bytes) -> None:
@@ -85,14 +90,16 @@ class Voice:
         epoch = messages.Epoch(
             protocol=PROTOCOL_VERSION,
             run=leader.run,
-            host_key=leader.identity.public_key,
+            host_key=leader.authority.root,
             number=leader.epoch,
-            rank=0,
+            rank=leader.rank,
             spec=run_spec.to_bytes(self._spec),
             state=state,
             version=version,
             digest=digest,
             reason=reason[:LONGEST_REASON],
+            leader=leader.signer,
+            charters=leader.authority.charters,
         )
         payload = signed(leader.identity, "epoch", (leader.run,), epoch)
         self._epoch = payload
@@ -105,9 +112,7 @@ class Voice:
     def here(self, state: RunState) -> None:
         """The answer to who asks which runs are here."""
         leader = self._leader
-        here = messages.Here(
-            leader.run, leader.identity.public_key, self._spec.environment.id, state
-        )
+        here = messages.Here(leader.run, leader.authority.root, self._spec.environment.id, state)
         self._link.publish(topics.HERE, plain(here))
 
     def _tell(self, peer: Peer, message: messages.Message) -> None:

@@ -8,17 +8,16 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from coordinator import update
+from coordinator import host, update
 from coordinator.broker import open_broker
-from coordinator.directory import RunDirectory
-from coordinator.peers import Leader
+from coordinator.host import Run
 from coordinator.pool.events import CloseBatch, Contribution, SessionId
 from coordinator.progress import Outcome
 from coordinator.server import Server
 from protocol import replay
 from protocol import spec as run_spec
 from protocol.address import parse_address
-from protocol.identity import Identity, run_id
+from protocol.identity import Identity
 from protocol.messages import Task, result_arrays
 from protocol.spec import RunSpec
 from protocol.state import State
@@ -46,22 +45,23 @@ def spec_of(**changes: Any) -> RunSpec:
 
 
 class Led:
-    """A run while it is led."""
+    """A run while it is led, new or resumed."""
 
-    def __init__(
-        self, spec: RunSpec, url: str, directory: Path, identity: Identity | None = None
-    ) -> None:
-        self.identity = identity or Identity.generate()
-        self.run_id = run_id(spec.name, self.identity.public_key)
-        self.directory = RunDirectory(directory, self.run_id)
+    def __init__(self, run: Run, url: str, epoch: int | None = None) -> None:
+        self.identity = run.identity
+        self.run_id = run.id
+        self.directory = run.directory
         self.lines: list[str] = []
         self.ready = asyncio.Event()
         self.url = url
-        self.leader = Leader(self.run_id, self.identity, 1)
+        self.course = host.load(run, self.lines.append)
+        self.leader = host.enter(run, self.course, epoch or self.course.epoch + 1)
         self.server = Server(
-            spec,
+            run.spec,
             self.leader,
             self.directory,
+            self.course.log,
+            self.course.recovered,
             parse_address(url),
             on_event=self.lines.append,
             on_ready=self.ready.set,
@@ -71,6 +71,13 @@ class Led:
     def worker(self, **options: Any) -> ScriptedWorker:
         """A worker of this run, to be entered."""
         return ScriptedWorker(self.url, self.run_id, **options)
+
+    async def end(self) -> None:
+        """Stop leading as a crash would, if it is led still."""
+        self.running.cancel()
+        await asyncio.gather(self.running, return_exceptions=True)
+        self.course.log.close()
+        self.directory.close()
 
     async def outcome(self) -> Outcome:
         """How the run ends, in good time."""
@@ -89,16 +96,36 @@ async def broker(directory: Path, kind: str = "embedded") -> AsyncIterator[str]:
 async def led(
     spec: RunSpec, directory: Path, url: str | None = None, identity: Identity | None = None
 ) -> AsyncIterator[Led]:
-    """Lead a run, over a broker of its own where no `url` is given."""
+    """Lead a new run, over a broker of its own where no `url` is given."""
     async with contextlib.AsyncExitStack() as stack:
         if url is None:
             url = await stack.enter_async_context(broker(directory / "broker"))
-        run = Led(spec, url, directory / "run", identity)
+        run = Led(begun(spec, directory / "run", identity), url)
         try:
             yield run
         finally:
-            run.running.cancel()
-            await asyncio.gather(run.running, return_exceptions=True)
+            await run.end()
+
+
+@contextlib.asynccontextmanager
+async def resumed(directory: Path, url: str, epoch: int | None = None) -> AsyncIterator[Led]:
+    """Go on with the run that `led` led there."""
+    run = Led(host.resume(directory / "run"), url, epoch)
+    try:
+        yield run
+    finally:
+        await run.end()
+
+
+def begun(spec: RunSpec, directory: Path, identity: Identity | None = None) -> Run:
+    """A new run, ready to be led."""
+    if identity is None:
+        return host.prepare(spec, directory)
+    key = directory.parent / "identity.key"
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileExistsError):
+        identity.save(key)
+    return host.prepare(spec, directory, key)
 
 
 async def play(spec: RunSpec, directory: Path, workers: int = 1, **options: Any) -> Outcome:

@@ -189,8 +189,12 @@ async def test_broker_that_refuses_is_named_with_the_remedy(tmp_path: Path) -> N
     assert "Traceback" not in done.err
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-async def test_signal_ends_a_run_orderly(number: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("number", "word"), [(signal.SIGINT, "stopped"), (signal.SIGTERM, "paused")]
+)
+async def test_signal_ends_or_pauses_a_run_orderly(
+    number: signal.Signals, word: str, tmp_path: Path
+) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(ROOT / "shoal.py"),
@@ -214,7 +218,8 @@ async def test_signal_ends_a_run_orderly(number: signal.Signals, tmp_path: Path)
             process.kill()
     assert process.returncode == 0
     assert "Traceback" not in err.decode()
-    assert f"stopped by the host ({number.name})" in err.decode()
+    assert f"{word} by the host ({number.name})" in err.decode()
+    assert "host --resume kept" in err.decode()
     summary = json.loads(out.decode().splitlines()[-1])
     assert not summary["solved"] and summary["updates"] == 0
     assert (tmp_path / "kept" / "policy.safetensors").exists()

@@ -9,7 +9,7 @@ import pytest
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from coordinator.directory import DirectoryError, RunDirectory
+from coordinator.directory import BrokerChoice, DirectoryError, RunDirectory
 from protocol import spec as run_spec
 from tests.coordinator.runs import spec_of
 
@@ -18,24 +18,24 @@ RUN = "test-00000000"
 
 @pytest.fixture
 def directory(tmp_path: Path) -> RunDirectory:
-    return RunDirectory(tmp_path / "runs" / "one", RUN)
+    return RunDirectory.create(tmp_path / "runs" / "one", RUN)
 
 
 def test_directory_of_another_run_is_taken(directory: RunDirectory) -> None:
-    with pytest.raises(DirectoryError, match=f"already holds the run {RUN}: give another"):
-        RunDirectory(directory.path, "other-11111111")
+    with pytest.raises(DirectoryError, match=f"already holds the run {RUN}: go on with it"):
+        RunDirectory.create(directory.path, "other-11111111")
     assert (directory.path / "run").read_text() == RUN + "\n"
 
 
 def test_directory_with_anything_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(DirectoryError, match="is not empty: give a new or empty --run-dir"):
-        RunDirectory(tmp_path, RUN)
+        RunDirectory.create(tmp_path, RUN)
     assert [file.name for file in tmp_path.iterdir()] == ["thesis.txt"]
 
 
 def test_empty_directory_is_welcome(tmp_path: Path) -> None:
-    RunDirectory(tmp_path, RUN).close()
+    RunDirectory.create(tmp_path, RUN).close()
     assert (tmp_path / "run").exists()
 
 
@@ -43,7 +43,7 @@ def test_empty_directory_is_welcome(tmp_path: Path) -> None:
 def test_place_that_cannot_be_a_directory_is_named(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(DirectoryError, match=r"can't be used .*--run-dir") as caught:
-        RunDirectory(tmp_path / place, RUN)
+        RunDirectory.create(tmp_path / place, RUN)
     assert "\n" not in str(caught.value)
 
 
@@ -54,12 +54,68 @@ def test_spec_is_kept_for_people(directory: RunDirectory) -> None:
 
 
 def test_secret_is_the_owners_alone(directory: RunDirectory) -> None:
-    secret = directory.make_secret()
+    assert not directory.has_secret
+    directory.keep_secret(bytes(range(32)))
     file = directory.path / "secret"
-    assert len(secret) == 32 and file.read_bytes() == secret
+    assert directory.has_secret and directory.read_secret() == bytes(range(32))
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
-    with pytest.raises(DirectoryError, match="can't take the run's secret"):
-        directory.make_secret()
+    file.write_bytes(b"short")
+    with pytest.raises(DirectoryError, match="has 5 bytes, the secret of a run has 32"):
+        directory.read_secret()
+
+
+def test_broker_is_remembered_for_the_owner_alone(directory: RunDirectory) -> None:
+    assert directory.remembered() == BrokerChoice()
+    for choice in (BrokerChoice("mqtt://me:word@there"), BrokerChoice(port=1, advertise="me")):
+        directory.remember(choice)
+        assert directory.remembered() == choice
+    file = directory.path / "broker.json"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    file.write_text("[1")
+    with pytest.raises(DirectoryError, match="remove it, and give --broker"):
+        directory.remembered()
+
+
+def test_directory_is_opened_again(directory: RunDirectory) -> None:
+    directory.write_spec(spec_of())
+    directory.keep_secret(bytes(32))
+    directory.write_metrics({"kind": "update", "version": 1})
+    directory.write_metrics({"kind": "centre", "version": 1})
+    directory.close()
+    again = RunDirectory.open(directory.path)
+    assert (again.run, again.read_spec(), again.read_secret()) == (RUN, spec_of(), bytes(32))
+    assert again.latest_update() == {"kind": "update", "version": 1}
+    again.discard()
+    assert (directory.path / "spec.toml").exists(), "a run that was begun is never thrown away"
+
+
+def test_directory_is_opened_by_one_process(directory: RunDirectory) -> None:
+    with pytest.raises(DirectoryError, match="is led by another process"):
+        RunDirectory.open(directory.path)
+    directory.close()
+    RunDirectory.open(directory.path).close()
+
+
+@pytest.mark.parametrize("content", [None, "", "My Run\n", "x" * 1000])
+def test_directory_that_holds_no_run_is_not_opened(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / "run").write_text(content)
+    with pytest.raises(DirectoryError, match=r"(holds|names) no run") as caught:
+        RunDirectory.open(tmp_path)
+    assert "\n" not in str(caught.value) and "give the directory of" in str(caught.value)
+
+
+@pytest.mark.parametrize("torn", [b"", b'{"kind": "upd', b'{"kind": "update"}'])
+@pytest.mark.parametrize("lines", [0, 3, 9000])
+def test_torn_line_of_metrics_is_mended(directory: RunDirectory, lines: int, torn: bytes) -> None:
+    directory.close()
+    metrics = directory.path / "metrics.jsonl"
+    whole = b'{"kind": "centre"}\n' * lines
+    metrics.write_bytes(whole + torn)
+    again = RunDirectory.open(directory.path)
+    again.write_metrics({"kind": "update"})
+    again.close()
+    assert metrics.read_bytes() == whole + b'{"kind": "update"}\n'
 
 
 def test_metrics_are_lines_of_valid_json_at_once(directory: RunDirectory) -> None:
@@ -87,6 +143,6 @@ def test_policy_is_replaced_whole_and_says_what_it_is(directory: RunDirectory) -
 def test_policy_that_cannot_be_written_leaves_the_old_one(directory: RunDirectory) -> None:
     directory.policy_path.mkdir()
     (directory.policy_path / "in the way").touch()
-    with pytest.raises(DirectoryError, match="can't take the policy"):
+    with pytest.raises(DirectoryError, match=r"can't take policy\.safetensors"):
         directory.write_policy({"x": np.zeros(1, dtype=np.float32)}, {})
     assert not list(directory.path.glob(".policy-*"))

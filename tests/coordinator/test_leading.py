@@ -11,6 +11,7 @@ from coordinator import leading
 from coordinator.leading import AlreadyLedError, Predecessors, UnreachableError, next_epoch
 from protocol import topics
 from protocol.address import parse_address
+from protocol.authority import Authority
 from protocol.envelope import plain, signed
 from protocol.identity import Identity, run_id
 from protocol.messages import Beat, Epoch
@@ -19,6 +20,7 @@ from tests.coordinator.scripted import DEADLINE
 
 IDENTITY = Identity(bytes(range(32)))
 RUN = run_id("test", IDENTITY.public_key)
+AUTHORITY = Authority(RUN, IDENTITY.public_key)
 
 
 def epoch(number: int, signer: Identity = IDENTITY, run: str = RUN) -> bytes:
@@ -31,7 +33,7 @@ def beat(phase: str) -> bytes:
 
 
 def test_highest_epoch_of_our_key_counts() -> None:
-    heard = Predecessors(RUN, IDENTITY)
+    heard = Predecessors(AUTHORITY, (IDENTITY.public_key, 8))
     topic = topics.epoch(RUN)
     for payload in (epoch(3), epoch(8), epoch(5)):
         heard.hear(topic, payload)
@@ -42,11 +44,20 @@ def test_highest_epoch_of_our_key_counts() -> None:
     assert heard.highest == 8 and not heard.alive.is_set()
 
 
+def test_our_own_last_epoch_is_recognised() -> None:
+    heard = Predecessors(AUTHORITY, (IDENTITY.public_key, 8))
+    heard.hear(topics.epoch(RUN), epoch(7))
+    heard.hear(topics.epoch(RUN), epoch(8, signer=Identity.generate()))
+    assert not heard.ours.is_set()
+    heard.hear(topics.epoch(RUN), epoch(8))
+    assert heard.ours.is_set()
+
+
 @pytest.mark.parametrize(
     ("phase", "alive"), [("open", True), ("updating", True), ("lost", False), ("finished", False)]
 )
 def test_beat_shows_a_leader_unless_it_is_the_last(phase: str, alive: bool) -> None:
-    heard = Predecessors(RUN, IDENTITY)
+    heard = Predecessors(AUTHORITY, (IDENTITY.public_key, 0))
     heard.hear(topics.beat(RUN), beat(phase))
     assert heard.alive.is_set() == alive
 
@@ -56,7 +67,7 @@ async def test_first_leader_announces_epoch_one_after_listening(
 ) -> None:
     monkeypatch.setattr(leading, "LISTEN_SECONDS", 0.2)
     async with broker(tmp_path) as url:
-        assert await next_epoch(parse_address(url), RUN, IDENTITY) == 1
+        assert await next_epoch(parse_address(url), AUTHORITY, IDENTITY) == 1
 
 
 async def test_successor_announces_the_next_epoch(
@@ -66,7 +77,17 @@ async def test_successor_announces_the_next_epoch(
     async with broker(tmp_path / "broker") as url:
         async with led(spec_of(stop={"updates": 1}), tmp_path, url, IDENTITY) as run, run.worker():
             await run.outcome()
-        assert await next_epoch(parse_address(url), RUN, IDENTITY) == 2
+        assert await next_epoch(parse_address(url), AUTHORITY, IDENTITY) == 2
+
+
+async def test_who_led_last_leads_again_at_once(tmp_path: Path) -> None:
+    """What the broker tells newcomers is still our own word: nobody came after us."""
+    async with broker(tmp_path / "broker") as url:
+        async with led(spec_of(), tmp_path, url, IDENTITY) as run:
+            async with asyncio.timeout(DEADLINE):
+                await run.ready.wait()
+        async with asyncio.timeout(leading.LISTEN_SECONDS / 2):
+            assert await next_epoch(parse_address(url), AUTHORITY, IDENTITY, 1) == 2
 
 
 async def test_leader_that_is_alive_is_left_alone(tmp_path: Path) -> None:
@@ -74,7 +95,7 @@ async def test_leader_that_is_alive_is_left_alone(tmp_path: Path) -> None:
         async with asyncio.timeout(DEADLINE):
             await run.ready.wait()
             with pytest.raises(AlreadyLedError, match=f"the run {RUN} is led at mqtt://"):
-                await next_epoch(parse_address(run.url), RUN, IDENTITY)
+                await next_epoch(parse_address(run.url), AUTHORITY, IDENTITY)
         assert not run.running.done()
 
 
@@ -99,4 +120,4 @@ async def test_broker_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(
         UnreachableError, match=r"no broker can be reached at mqtt://127\.0\.0\.1:1"
     ):
-        await next_epoch(parse_address("mqtt://127.0.0.1:1"), RUN, IDENTITY)
+        await next_epoch(parse_address("mqtt://127.0.0.1:1"), AUTHORITY, IDENTITY)

@@ -16,7 +16,7 @@ from protocol.spec import PROTOCOL_VERSION
 
 HOST = Identity(bytes(range(32)))
 RUN = run_id("test", HOST.public_key)
-LEADER = Leader(RUN, HOST, 7)
+LEADER = Leader.of_own(RUN, HOST, 7)
 DIGEST = b"d" * 16
 
 

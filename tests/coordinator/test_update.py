@@ -24,7 +24,7 @@ from tests.coordinator.runs import contribution, spec_of, states_of
 
 IDENTITY = Identity(bytes(range(32)))
 RUN = run_id("test", IDENTITY.public_key)
-LEADER = Leader(RUN, IDENTITY, 3)
+LEADER = Leader.of_own(RUN, IDENTITY, 3)
 
 SPEC = spec_of(
     strategy={"population": 24},
