@@ -22,12 +22,25 @@ class SessionId(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class HeldLease:
+    """A lease that a session says it still works on: one that it was really given, in this epoch or
+    an earlier one."""
+
+    task: int
+    kind: TaskKind
+    version: int
+    first: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Joined:
     """A session was welcomed; `speed` is declared, in environment steps per second, 0 unknown."""
 
     session: SessionId
     credit: int
     speed: float
+    held: tuple[HeldLease, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +83,13 @@ class Arrived:
         return len(self.returns)
 
 
+class Kept(NamedTuple):
+    """These results, each named by (session, task), can't be lost any more: they may be
+    acknowledged."""
+
+    results: tuple[tuple[SessionId, int], ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Refused:
     """A worker gave a lease back; `blame` says whether that was its own failure."""
@@ -99,7 +119,7 @@ class StopAsked:
     reason: str
 
 
-Event = Joined | Left | Heard | Arrived | Refused | Updated | Tick | StopAsked
+Event = Joined | Left | Heard | Arrived | Kept | Refused | Updated | Tick | StopAsked
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -135,6 +155,17 @@ class SendAcknowledge:
     tasks: tuple[int, ...]
     outcome: Literal["accepted", "late", "duplicate", "refused"]
     reason: str = ""
+
+
+class KeepResult(NamedTuple):
+    """Make an accepted result durable, then say `Kept`: it is not acknowledged before.
+
+    It is needed until update `until` -> `until` + 1 is durable, which uses it; a result of the
+    centre until version `until` is judged.
+    """
+
+    arrived: Arrived
+    until: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,4 +208,4 @@ class Happened:
     session: SessionId | None = None
 
 
-Command = SendTask | SendAcknowledge | CloseBatch | CentreJudged | EndRun | Happened
+Command = SendTask | SendAcknowledge | KeepResult | CloseBatch | CentreJudged | EndRun | Happened

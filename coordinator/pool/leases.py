@@ -50,10 +50,26 @@ class Leases:
             idle=not session.leases,
         )
 
+    def _number(self) -> int:
+        self.next_task += 1
+        return self.next_task - 1
+
+    def is_free(self, task: int) -> bool:
+        """Whether a lease of the past may have this number again: it is not out, nor to come."""
+        return 0 < task < self.next_task and task not in self.out
+
     def issue(
-        self, session: Session, kind: TaskKind, version: int, work: Work, claim: Claim, now: float
+        self,
+        session: Session,
+        kind: TaskKind,
+        version: int,
+        work: Work,
+        claim: Claim,
+        now: float,
+        task: int | None = None,
     ) -> Lease:
-        """Lease a claimed range to a session."""
+        """Lease a claimed range to a session; under the number `task`, which must be free, where it
+        has worked on it already."""
         median = self._durations.median
         begin = now
         for held in session.leases.values():
@@ -67,7 +83,7 @@ class Leases:
         if median is not None:
             overdue = min(overdue, PATIENCE * median)
         lease = Lease(
-            task=self.next_task,
+            task=self._number() if task is None else task,
             session=session.id,
             kind=kind,
             version=version,
@@ -79,8 +95,8 @@ class Leases:
             expected=now + min(expected, seconds),
             overdue=now + overdue,
             deadline=now + seconds,
+            begun_before=task is not None,
         )
-        self.next_task += 1
         self.out[lease.task] = lease
         session.leases[lease.task] = lease
         work.enter(lease)
@@ -114,7 +130,9 @@ class Leases:
         """The leases whose deadline has passed; the caller ends each as it comes."""
         while self._deadlines and self._deadlines[0][0] <= now:
             lease = self.out.get(heapq.heappop(self._deadlines)[1])
-            if lease is not None:
+            if (
+                lease is not None and lease.deadline <= now
+            ):  # its number may be that of an older one
                 yield lease
 
     def steps(self, kind: TaskKind) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +21,10 @@ from coordinator.pool.events import (
     Event,
     Happened,
     Heard,
+    HeldLease,
     Joined,
+    KeepResult,
+    Kept,
     Left,
     Refused,
     SendAcknowledge,
@@ -68,6 +71,13 @@ class Offer(NamedTuple):
     most: int = MAX_TASK_DIRECTIONS
 
 
+class Unkept(NamedTuple):
+    """An accepted result that is not durable yet, and the answers to later ones of its range."""
+
+    arrived: Arrived
+    waiting: list[tuple[Arrived, Outcome, str]]
+
+
 class Pool:
     """Who evaluates what, what counts, and when the next update is made.
 
@@ -78,11 +88,26 @@ class Pool:
     """
 
     def __init__(
-        self, spec: RunSpec, version: int, now: float, episodes: int = 0, first_task: int = 1
+        self,
+        spec: RunSpec,
+        version: int,
+        now: float,
+        episodes: int = 0,
+        first_task: int = 1,
+        unjudged: Sequence[int] | None = None,
+        elapsed: float = 0.0,
     ) -> None:
+        """Go on from any version of a run; results that were kept come as `Arrived` first, in their
+        order, before any session joins.
+
+        `episodes` were used by the updates so far, `elapsed` seconds did the run take. `first_task`
+        is beyond all task numbers of earlier epochs. `unjudged` are the versions, ascending and
+        none beyond `version`, whose centre evaluation is still owed; None: that of `version`, where
+        one is due, and no other.
+        """
         self.spec = spec
         self.version = version
-        self.started = now
+        self.started = now - elapsed
         self.episodes = episodes
         self.updating = False
         self.ended = False
@@ -106,7 +131,12 @@ class Pool:
         self._checked_silence = now
         self._acknowledged_at = now
         self._commands: list[Command] = []
-        self._begin_version(now)
+        self._unkept: dict[tuple[SessionId, int], Unkept] = {}
+        if unjudged is None:
+            self._begin_version(now)
+        else:
+            self._evaluations += map(self._new_evaluation, unjudged)
+            self._check_stop(now)
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """What is to be done because of `event` at time `now` (seconds, never decreasing)."""
@@ -126,6 +156,8 @@ class Pool:
         match event:
             case Arrived():
                 self._arrived(event, now)
+            case Kept():
+                self._kept(event)
             case Tick():
                 self._tick(now)
             case Heard():
@@ -178,10 +210,14 @@ class Pool:
         else:
             # It may have missed tasks meanwhile; what it still finishes counts all the same.
             for lease in list(session.leases.values()):
-                self._end_lease(lease, now)
+                if lease.named not in event.held:
+                    self._end_lease(lease, now)
             session.heard = now
             self._roster.set_credit(session, event.credit)
             self._commands.append(Happened("joined again", event.session))
+        if again := sum(self._take_up(session, held, now) for held in event.held):
+            leases = "lease" if again == 1 else "leases"
+            self._commands.append(Happened(f"{again} {leases} taken up again", event.session))
         self._feed(session, now)
 
     def _left(self, id: SessionId, reason: str, now: float) -> None:
@@ -265,6 +301,42 @@ class Pool:
     ) -> None:
         self._leases.end(lease, self.sessions.get(lease.session), now, avoid, attempts)
 
+    def _take_up(self, session: Session, held: HeldLease, now: float) -> bool:
+        """Lease to this session once more what it still works on: whether that was possible.
+
+        What is not leased may count all the same when its result comes.
+        """
+        work = self._work_of(held)
+        if work is None or session.room <= 0 or not self._leases.is_free(held.task):
+            return False
+        end = held.first + held.count
+        claim = work.claim_exactly(held.first, end, session.id.worker)
+        if claim is None:
+            return False
+        self._leases.issue(session, held.kind, held.version, work, claim, now, held.task)
+        return True
+
+    def _work_of(self, held: HeldLease) -> Work | None:
+        """What the lease is a part of, where its result would count."""
+        if held.count <= 0 or held.first < 0 or held.version < 0:
+            return None
+        end = held.first + held.count
+        if held.kind == "centre":
+            evaluation = self._evaluation(held.version)
+            if evaluation is None or end > evaluation.work.size:
+                return None
+            return evaluation.work
+        index, last = held.first // self._size, (end - 1) // self._size
+        if index != last or held.version > self.version or self._final is not None:
+            return None
+        if index - held.version > self.spec.pool.max_staleness:
+            return None
+        if index == self.version and not self.updating:
+            return self._open.work
+        if index == self.version + 1 and held.count <= self._ahead - self._next.begun:
+            return self._next.work
+        return None
+
     def _feed_waiting(self, queue: OrderedDict[SessionId, Session], now: float) -> None:
         """Offer work to those who wait, the longest first, while there is some."""
         balance = FRUITLESS_OFFERS
@@ -334,12 +406,12 @@ class Pool:
         size = min(self._leases.size(session, share, offer.kind, offer.work), offer.most)
         if not size:
             return False
-        number, worker = self._leases.next_task, session.id.worker
-        claim = offer.work.claim(number, size, worker, self._roster.eligible)
+        worker = session.id.worker
+        claim = offer.work.claim(size, worker, self._roster.eligible)
         if claim is None and not session.leases and not offer.work.has_failing:
             # Nobody idles beside work that it once failed where no other has room for it; only a
             # failing episode has to wait for somebody else.
-            claim = offer.work.claim(number, size, worker, self._roster.roomy_workers())
+            claim = offer.work.claim(size, worker, self._roster.roomy_workers())
         if claim is None:
             return False
         lease = self._leases.issue(session, offer.kind, offer.version, offer.work, claim, now)
@@ -379,16 +451,17 @@ class Pool:
         if session is not None:
             session.heard = now
             if lease is not None and lease.session == event.session:
-                self._measure(session, lease, steps, now)
+                self._returned(session, lease, steps, now)
         if event.kind == "centre":
             outcome, reason = self._accept_centre(event)
         else:
             outcome, reason = self._accept_members(event, lease, steps)
-        if outcome == "accepted" and session is not None and session.credit > 0:
-            session.unacknowledged.append(event.task)
-            self._roster.owed[session.id] = session
-        else:
+        if outcome == "accepted":
+            self._keep(event)
+        elif outcome == "refused":
             self._commands.append(SendAcknowledge(event.session, (event.task,), outcome, reason))
+        else:
+            self._answer_useless(event, outcome, reason)
         if lease is not None:
             self._end_lease(lease, now)
             if lease.session != event.session and (holder := self.sessions.get(lease.session)):
@@ -396,12 +469,49 @@ class Pool:
         if session is not None:
             self._feed(session, now)
 
-    def _measure(self, session: Session, lease: Lease, steps: int, now: float) -> None:
-        """Learn the session's speed from a result in time."""
+    def _keep(self, event: Arrived) -> None:
+        """Ask for an accepted result to be made durable."""
+        until = event.version
+        if event.kind == "members":
+            until = max(event.first // self._size, self.open_index)
+        self._unkept.setdefault((event.session, event.task), Unkept(event, []))
+        self._commands.append(KeepResult(event, until))
+
+    def _answer_useless(self, event: Arrived, outcome: Outcome, reason: str) -> None:
+        """Tell a worker that its result does not count, so that it drops it.
+
+        Where a result that may still be lost was first, this one must outlive it: the answer waits
+        until that one is kept.
+        """
+        for first, waiting in self._unkept.values():
+            if _overlap(first, event):
+                waiting.append((event, outcome, reason))
+                return
+        self._commands.append(SendAcknowledge(event.session, (event.task,), outcome, reason))
+
+    def _kept(self, event: Kept) -> None:
+        """Acknowledge what is durable now, with the next task where one may come."""
+        for key in event.results:
+            id, task = key
+            session = self.sessions.get(id)
+            if session is not None and session.credit > 0:
+                session.unacknowledged.append(task)
+                self._roster.owed[id] = session
+            else:
+                self._commands.append(SendAcknowledge(id, (task,), "accepted"))
+            unkept = self._unkept.pop(key, None)
+            if unkept is not None:
+                for useless in unkept.waiting:
+                    self._answer_useless(*useless)
+
+    def _returned(self, session: Session, lease: Lease, steps: int, now: float) -> None:
+        """A result came in time: learn the session's speed, where its begin was seen."""
         duration = now - max(lease.issued, session.last_result)
         session.last_result = now
         session.limit = min(MOST_TASKS, session.limit + 1)
         session.failures = 0
+        if lease.begun_before:
+            return
         session.pace.observe(steps, duration)
         self._roster.reweigh(session)
         self._leases.took(duration)
@@ -538,12 +648,12 @@ class Pool:
         """Ask for the centre evaluation of a new version where due, and see if it is the last."""
         every = self.spec.centre.evaluate_every
         if every and self.version % every == 0:
-            self._evaluations.append(self._new_evaluation())
+            self._evaluations.append(self._new_evaluation(self.version))
         self._check_stop(now)
 
-    def _new_evaluation(self) -> Evaluation:
+    def _new_evaluation(self, version: int) -> Evaluation:
         centre = self.spec.centre
-        return Evaluation(self.version, centre.episodes, centre.screening, self.spec.stop.target)
+        return Evaluation(version, centre.episodes, centre.screening, self.spec.stop.target)
 
     def _check_stop(self, now: float) -> None:
         """After the last update only the centre of the last version is evaluated, in full."""
@@ -565,7 +675,7 @@ class Pool:
             self._end(self.version, reached=False, reason=self._final)
             return
         if self._evaluation(self.version) is None:
-            self._evaluations.append(self._new_evaluation())
+            self._evaluations.append(self._new_evaluation(self.version))
         self._evaluations[-1].make_full()
 
     # The centre.
@@ -616,3 +726,10 @@ class Pool:
         self._acknowledge_all()
         self.ended = True
         self._commands.append(EndRun(version, reached, reason))
+
+
+def _overlap(one: Arrived, other: Arrived) -> bool:
+    """Whether two results have a unit in common."""
+    if one.kind != other.kind or (one.kind == "centre" and one.version != other.version):
+        return False
+    return one.first < other.first + other.count and other.first < one.first + one.count

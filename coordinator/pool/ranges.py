@@ -76,6 +76,24 @@ class Ranges:
             return taken
         return None
 
+    def take_exactly(self, first: int, end: int, worker: str) -> Range | None:
+        """Take out `[first, end)`, not empty, or None where not all of it is there or a part avoids
+        the worker."""
+        begin = bisect_right(self._ranges, first, key=lambda old: old.end)
+        stop = bisect_left(self._ranges, end, key=lambda old: old.first)
+        parts = self._ranges[begin:stop]
+        there = sum(min(part.end, end) - max(part.first, first) for part in parts)
+        if there < end - first or any(worker in part.avoid for part in parts):
+            return None
+        self.remove(first, end)
+        return Range(
+            first,
+            end,
+            NOBODY.union(*(part.avoid for part in parts)),
+            max(part.attempts for part in parts),
+            all(part.awaited for part in parts),
+        )
+
     def remove(self, first: int, end: int) -> None:
         """Take out whatever of `[first, end)`, not empty, is there."""
         begin = bisect_right(self._ranges, first, key=lambda old: old.end)

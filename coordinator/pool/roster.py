@@ -47,6 +47,11 @@ class Session:
         return (limit if limit < self.credit else self.credit) - len(self.leases)
 
     @property
+    def room(self) -> int:
+        """Tasks beside those it has that it may hold where it is known to have earned them."""
+        return min(self.limit, self.credit) - len(self.leases)
+
+    @property
     def speed(self) -> float:
         """Environment steps per second."""
         return self.pace.speed

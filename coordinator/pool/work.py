@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator.pool.events import SessionId
+from coordinator.pool.events import HeldLease, SessionId
 from coordinator.pool.ranges import NOBODY, Range, Ranges
 from protocol.messages import TaskKind
 
@@ -51,9 +51,16 @@ class Lease:
     overdue: float
     """when it has waited long enough to give the range to another as well, or to do without"""
     deadline: float
+    begun_before: bool = False
+    """its session had begun it before it was issued: how long it takes was not seen"""
     copied: bool = False
     """another session was given the same range because this one is overdue"""
     out: bool = True
+
+    @property
+    def named(self) -> HeldLease:
+        """What its session calls it."""
+        return HeldLease(self.task, self.kind, self.version, self.first, self.count)
 
     @property
     def counts(self) -> bool:
@@ -77,9 +84,13 @@ class Work:
         """units that are neither accepted nor dropped"""
         self._states = np.full(end - first, FREE, dtype=np.int64)
         self._claims: dict[int, Claim] = {}
+        self._claimed = 0
         self._failures: dict[int, tuple[str, ...]] = {}
         self._soonest: list[tuple[float, int, Lease]] = []
         self._latest: list[tuple[float, int, Lease]] = []
+        self._entered = 0
+        """what tells entries of one time apart: two leases may have one number, one after the
+        other"""
 
     def extend(self, count: int) -> None:
         """Append `count` free units."""
@@ -93,24 +104,30 @@ class Work:
         """Which of the units `[first, end)` are neither accepted nor dropped."""
         return self._part(first, end) >= FREE
 
-    def claim(self, number: int, most: int, worker: str, eligible: Set[str]) -> Claim | None:
-        """Hold the lowest free range for this worker, at most `most` units; None: there is none.
+    def claim(self, most: int, worker: str, eligible: Set[str]) -> Claim | None:
+        """Hold the lowest free range for this worker, at most `most` units; None: there is none."""
+        return self._hold(self.unleased.take(most, worker, eligible))
 
-        `number` is positive and new.
-        """
-        taken = self.unleased.take(most, worker, eligible)
+    def claim_exactly(self, first: int, end: int, worker: str) -> Claim | None:
+        """Hold `[first, end)` for this worker; None where not all of it is free for it."""
+        if first < self.first or end > self.end:
+            return None
+        return self._hold(self.unleased.take_exactly(first, end, worker))
+
+    def _hold(self, taken: Range | None) -> Claim | None:
         if taken is None:
             return None
-        claim = self._claims[number] = Claim(number, taken)
-        self._part(taken.first, taken.end)[:] = number
+        self._claimed += 1
+        claim = self._claims[self._claimed] = Claim(self._claimed, taken)
+        self._part(taken.first, taken.end)[:] = self._claimed
         return claim
 
     def enter(self, lease: Lease) -> None:
         """Count a lease, the first or a copy, among those of its claim."""
         lease.claim.leases.append(lease)
-        heapq.heappush(self._soonest, (lease.overdue + COPY_AFTER, lease.task, lease))
+        self._await(lease)
         if len(lease.claim.leases) == 1 and not lease.claim.range.awaited:
-            heapq.heappush(self._latest, (-lease.overdue, lease.task, lease))
+            heapq.heappush(self._latest, (-lease.overdue, self._entered, lease))
 
     def leave(
         self, lease: Lease, now: float, avoid: frozenset[str] = NOBODY, attempts: int = 0
@@ -133,7 +150,7 @@ class Work:
         for other in claim.leases:
             if other.copied:
                 other.copied = False
-                heapq.heappush(self._soonest, (other.overdue + COPY_AFTER, other.task, other))
+                self._await(other)
 
     def accept(
         self, first: int, valid: NDArray[np.bool_], avoid: frozenset[str] = NOBODY
@@ -222,6 +239,11 @@ class Work:
                 return lease.overdue > now
             heapq.heappop(self._latest)
         return False
+
+    def _await(self, lease: Lease) -> None:
+        """A copy may be made of this lease once it is overdue."""
+        self._entered += 1
+        heapq.heappush(self._soonest, (lease.overdue + COPY_AFTER, self._entered, lease))
 
     def _part(self, first: int, end: int) -> NDArray[np.int64]:
         return self._states[first - self.first : end - self.first]

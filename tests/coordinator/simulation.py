@@ -21,6 +21,8 @@ from coordinator.pool.events import (
     Happened,
     Heard,
     Joined,
+    KeepResult,
+    Kept,
     Left,
     SendAcknowledge,
     SendTask,
@@ -154,6 +156,7 @@ class Simulation:
         environment: Environment | None = None,
         tick: float = 0.1,
         update_seconds: float = 0.01,
+        keep_seconds: float = 0.1,
         now: float = 1000.0,
         pool: Pool | None = None,
     ) -> None:
@@ -164,6 +167,8 @@ class Simulation:
         self.record = Record()
         self.events = 0
         self.update_seconds = update_seconds
+        self.keep_seconds = keep_seconds
+        self._unkept: list[KeepResult] = []
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()
         self._tick = tick
@@ -229,12 +234,21 @@ class Simulation:
                 record.closed.append((self.now, command))
                 updated = Updated(command.version + 1)
                 self.at(self.now + self.update_seconds, lambda: self._updated(updated))
+            case KeepResult():
+                if not self._unkept:
+                    self.at(self.now + self.keep_seconds, self._keep)
+                self._unkept.append(command)
             case CentreJudged():
                 record.judged.append(command)
             case Happened():
                 record.happened.append((self.now, command))
             case EndRun():
                 record.ended = command
+
+    def _keep(self) -> None:
+        """What was accepted in the last moments is durable, all at once."""
+        group, self._unkept = self._unkept, []
+        self.send(Kept(tuple((keep.arrived.session, keep.arrived.task) for keep in group)))
 
     def _updated(self, event: Updated) -> None:
         self.send(event)

@@ -13,7 +13,7 @@ def test_a_batch_holds_its_directions_and_no_others() -> None:
 
 def test_accepted_and_dropped_directions_are_settled_leased_ones_only_begun() -> None:
     batch = Batch(0, 8)
-    batch.work.claim(1, 3, "a", {"a"})
+    batch.work.claim(3, "a", {"a"})
     assert (batch.begun, batch.settled) == (3, 0)
     batch.work.accept(0, np.array([True, True, True]))
     batch.drop(7)

@@ -13,6 +13,8 @@ from coordinator.pool.events import (
     Happened,
     Heard,
     Joined,
+    KeepResult,
+    Kept,
     Left,
     Refused,
     SendAcknowledge,
@@ -37,10 +39,15 @@ class Driver:
         self.pool = Pool(run, version, now)
         self.now = now
         self.said: list[Command] = []
+        self.keeps = True
+        """accepted results are durable at once"""
 
     def send(self, event: Event, after: float = 0.0) -> list[Command]:
         self.now += after
         commands = self.pool.handle(event, self.now)
+        if self.keeps and (keep := of(commands, KeepResult)):
+            kept = tuple((command.arrived.session, command.arrived.task) for command in keep)
+            commands += self.pool.handle(Kept(kept), self.now)
         self.said += commands
         return commands
 
@@ -793,7 +800,8 @@ def test_a_failing_centre_episode_is_tried_elsewhere_before_it_is_given_up() -> 
 def test_an_acknowledgement_rides_on_the_next_task() -> None:
     driver = Driver(spec(64))
     (task,) = driver.join(A)
-    said = driver.finish(task)
+    (second,) = tasks(driver.finish(task))
+    said = driver.finish(second)
     assert tasks(said)[0].acknowledged == (task.task,)
     assert not of(said, SendAcknowledge)
 

@@ -26,6 +26,8 @@ from coordinator.pool.events import (
     Event,
     Heard,
     Joined,
+    KeepResult,
+    Kept,
     Left,
     Refused,
     SendAcknowledge,
@@ -97,6 +99,9 @@ class PoolMachine(RuleBasedStateMachine):
         self.accepted: set[int] = set()
         """directions that were accepted and have not counted yet"""
         self.unanswered: Counter[tuple[SessionId, int]] = Counter()
+        self.forgotten: Counter[tuple[SessionId, int]] = Counter()
+        """what may still be answered, though its session left meanwhile"""
+        self.unkept: list[tuple[SessionId, int]] = []
 
     # What happens.
 
@@ -109,6 +114,13 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(id=st.sampled_from(SESSIONS))
     def leave(self, id: SessionId) -> None:
         self.send(Left(id, "left"))
+
+    @precondition(lambda self: self.unkept)
+    @rule(data=st.data())
+    def keep(self, data: st.DataObject) -> None:
+        """Some of what was accepted is durable."""
+        some = data.draw(st.lists(st.sampled_from(self.unkept), unique=True, min_size=1))
+        self.keep_results(some)
 
     @rule(id=st.sampled_from(SESSIONS), credit=st.none() | st.integers(0, 4))
     def speak(self, id: SessionId, credit: int | None) -> None:
@@ -190,6 +202,11 @@ class PoolMachine(RuleBasedStateMachine):
             del self.tasks[task.task]
         self.arrive(arrived)
 
+    def keep_results(self, some: list[tuple[SessionId, int]]) -> None:
+        for one in some:
+            self.unkept.remove(one)
+        self.send(Kept(tuple(some)))
+
     def arrive(self, arrived: Arrived) -> None:
         if not self.pool.ended:
             self.unanswered[arrived.session, arrived.task] += 1
@@ -209,6 +226,8 @@ class PoolMachine(RuleBasedStateMachine):
                     self.answered(command.session, command.acknowledged)
                 case SendAcknowledge():
                     self.answered(command.session, command.tasks)
+                case KeepResult():
+                    self.unkept.append((command.arrived.session, command.arrived.task))
                 case CloseBatch():
                     self.closed(command)
                 case CentreJudged():
@@ -218,18 +237,15 @@ class PoolMachine(RuleBasedStateMachine):
         for id in held.keys() - self.pool.sessions.keys():
             for other, task in list(self.unanswered):
                 if other == id:  # a session that comes back sends again what was not answered
-                    del self.unanswered[other, task]
+                    self.forgotten[other, task] += self.unanswered.pop((other, task))
         for id, session in self.pool.sessions.items():
             if len(session.leases) > held.get(id, 0):
                 assert len(session.leases) <= session.credit, "more tasks than the session can hold"
 
     def heed(self, event: Arrived, commands: list[Command]) -> None:
-        """Remember what was taken: what is not, is answered at once."""
-        refused = any(
-            isinstance(c, SendAcknowledge) and event.task in c.tasks and c.outcome != "accepted"
-            for c in commands
-        )
-        if event.kind == "members" and not refused:
+        """Remember what was taken: it is to be kept."""
+        taken = any(isinstance(c, KeepResult) and c.arrived is event for c in commands)
+        if event.kind == "members" and taken:
             valid = np.flatnonzero(~np.isnan(event.returns[:, 0])) + event.first
             self.accepted |= set(valid.tolist())
 
@@ -248,8 +264,9 @@ class PoolMachine(RuleBasedStateMachine):
 
     def answered(self, session: SessionId, tasks: tuple[int, ...]) -> None:
         for task in tasks:
-            assert self.unanswered[session, task] > 0, "an answer for nothing"
-            self.unanswered[session, task] -= 1
+            waiting = self.unanswered if self.unanswered[session, task] else self.forgotten
+            assert waiting[session, task] > 0, "an answer for nothing"
+            waiting[session, task] -= 1
 
     def closed(self, closed: CloseBatch) -> None:
         k = closed.version
@@ -311,6 +328,7 @@ class PoolMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         """In the end every result was answered."""
         if hasattr(self, "pool"):
+            self.keep_results(list(self.unkept))
             self.now += ACKNOWLEDGE_AFTER
             self.send(Tick())
             waiting = [task for task, count in self.unanswered.items() if count]

@@ -30,7 +30,7 @@ def lease(work: Work, claim: Claim, worker: str, task: int, overdue: float = 5.0
 
 
 def claimed(work: Work, most: int, worker: str, task: int, overdue: float = 5.0) -> Lease:
-    claim = work.claim(task, most, worker, EVERYBODY)
+    claim = work.claim(most, worker, EVERYBODY)
     assert claim is not None
     return lease(work, claim, worker, task, overdue)
 
