@@ -6,15 +6,14 @@ proves it; what is wrong counts for nothing, so a liar is to us like one who say
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
 
 from protocol.messages import CHUNK, Chunk, ChunkRequest, Manifest
+from protocol.proof import DIGEST_BYTES, Proof
+from protocol.topics import PEER_PATTERN
 
-DIGEST_BYTES = 16
-"""As in `protocol.state`, which is not imported at the top: it loads the compiled kernels."""
 WINDOW = 8
 """Chunks asked for at once of a server: 1.5 MiB on their way."""
 AT_ONCE = 4
@@ -34,14 +33,14 @@ _MISSING, _ASKED, _HERE = 0, 1, 2
 
 def unusable(manifest: Manifest, snapshot_bytes: int) -> str:
     """Why no state of this run can come of a signed manifest; empty where one can."""
-    from protocol.snapshot import manifest_digest
-
     if manifest.total != snapshot_bytes:
         return f"{manifest.total:,} bytes, this run's states have {snapshot_bytes:,}"
     if len(manifest.chunks) != DIGEST_BYTES * -(-manifest.total // CHUNK):
         return "another number of chunk digests than chunks"
-    if manifest_digest(manifest.total, manifest.chunks) != manifest.digest:
+    if Proof(manifest.total, manifest.chunks).digest != manifest.digest:
         return "chunk digests that its own digest does not prove"
+    if not all(map(PEER_PATTERN.fullmatch, manifest.servers)):
+        return "a server that can't be the name of a peer"
     return ""
 
 
@@ -70,9 +69,9 @@ class Reception:
         self.digest = manifest.digest
         self.failed: tuple[str, ...] = ()
         self._random = random
-        self._digests = manifest.chunks
+        self._proof = Proof(manifest.total, manifest.chunks)
         self._data = bytearray(manifest.total)
-        self._chunks = bytearray(len(manifest.chunks) // DIGEST_BYTES)
+        self._chunks = bytearray(self._proof.chunks)
         self._left = len(self._chunks)
         self._servers: list[_Server] = []
         self.offer(manifest.servers)
@@ -115,10 +114,7 @@ class Reception:
         index = chunk.index
         if chunk.version != self.version or index >= len(self._chunks):
             return False
-        if self._chunks[index] == _HERE:
-            return False
-        digest = hashlib.blake2b(chunk.data, digest_size=DIGEST_BYTES).digest()
-        if digest != self._digests[index * DIGEST_BYTES : (index + 1) * DIGEST_BYTES]:
+        if self._chunks[index] == _HERE or not self._proof.covers(index, chunk.data):
             return False
         self._data[index * CHUNK : index * CHUNK + len(chunk.data)] = chunk.data
         self._chunks[index] = _HERE

@@ -516,6 +516,8 @@ class Replica:
             self._reception = None
         self._state, self._job, self._proof = None, None, None
         self._epoch = 0
+        # A later epoch may have gone on from an earlier version than we had heard of.
+        self._known, self._hint = version, 0
         self._waiting.clear()
         self._waiting_bytes = 0
         self._digests.clear()
