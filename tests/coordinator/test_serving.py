@@ -1,4 +1,4 @@
-"""Catching up over a real broker: by updates or by a snapshot, whichever is less, within bounds."""
+"""Catching up over a real broker: by updates or by a snapshot, from peers or from us, in bounds."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ import asyncio
 import contextlib
 import dataclasses
 import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from coordinator import serving
-from coordinator.log import LogError, UpdateLog
+from coordinator.holders import peer_name
+from coordinator.log import LogError, UpdateLog, UpdateRow
 from coordinator.peers import Leader, Peer
 from coordinator.pool.events import SessionId
 from coordinator.serving import Serving
 from protocol import replay, snapshot, topics
 from protocol.address import parse_address
-from protocol.envelope import open_plain, open_signed, peek_signed
-from protocol.identity import Identity, new_session, run_id
+from protocol.envelope import open_plain, open_sealed, open_signed, peek_signed, signed
+from protocol.frozen import Frozen, Snapshots
+from protocol.identity import Identity, key_digest, new_secret, new_session, run_id
 from protocol.link import Link
-from protocol.messages import CatchUp, Chunk, ChunkRequest, Manifest
+from protocol.messages import CatchUp, Chunk, ChunkRequest, Manifest, Message, Notice, Serve, Update
 from protocol.packing import MAX_MESSAGE
-from tests.coordinator.runs import broker, led, spec_of
+from tests.coordinator.runs import broker, spec_of
 from tests.coordinator.scripted import DEADLINE
 from tests.protocol.mosquitto import Mosquitto
 
@@ -39,15 +42,18 @@ MARK = b"\0mark"
 class Joiner:
     """A session that gets what is served to it."""
 
-    def __init__(self, play: Stage) -> None:
+    def __init__(self, play: Stage, identity: Identity | None = None) -> None:
         self.play = play
         self.run_id = play.run_id
         self.host_key = play.identity.public_key
-        self.session = SessionId(Identity.generate().worker, new_session())
-        self.peer = Peer(self.session, b"", b"", "", "", ())
+        identity = identity or Identity.generate()
+        self.session = SessionId(identity.worker, new_session())
+        self.key = new_secret()
+        self.peer = Peer(self.session, identity.public_key, self.key, "", "", ())
         self.payloads: list[bytes] = []
         self.manifests: list[Manifest] = []
         self.chunks: list[Chunk] = []
+        self.told: list[Message] = []
         self.marks = 0
         self.connected = asyncio.Event()
         self._news = asyncio.Event()
@@ -77,6 +83,8 @@ class Joiner:
             manifest = open_signed(payload, self.host_key, "manifest", (self.run_id,))
             assert isinstance(manifest, Manifest)
             self.manifests.append(manifest)
+        elif payload[:1] == b"\2":
+            self.told.append(open_sealed(payload, self.key, "to worker"))
         else:
             self.payloads.append(payload)
         self._news.set()
@@ -88,13 +96,29 @@ class Joiner:
             while any(got < wanted for got, wanted in zip(self.got, expected, strict=True)):
                 self._news.clear()
                 await self._news.wait()
-            # Whatever else was sent so far comes before this.
-            marks = self.marks
-            self.play.link.publish(self.inbox, MARK)
+        await self.settle()
+        assert self.got == expected
+
+    async def settle(self) -> None:
+        """Wait until whatever was sent so far has come."""
+        marks = self.marks
+        self.play.link.publish(self.inbox, MARK)
+        async with asyncio.timeout(DEADLINE):
             while self.marks == marks:
                 self._news.clear()
                 await self._news.wait()
-        assert self.got == expected
+
+    async def page(self) -> int:
+        """Wait for updates; how many have come in all."""
+        before = len(self.payloads)
+        async with asyncio.timeout(DEADLINE):
+            while len(self.payloads) == before:
+                self._news.clear()
+                await self._news.wait()
+        while len(self.play.serving._waiting) or len(self.payloads) != before:
+            before = len(self.payloads)
+            await self.settle()
+        return before
 
     @property
     def got(self) -> tuple[int, int, int]:
@@ -110,7 +134,8 @@ class Stage:
         self.identity = Identity.generate()
         self.run_id = run_id("test", self.identity.public_key)
         self.log = UpdateLog(directory / "log.sqlite", self.run_id)
-        self.state = dataclasses.replace(replay.initial_state(SPEC))
+        self.snapshots = Snapshots(directory / "snapshots")
+        self.state = replay.initial_state(SPEC)
         self.link = Link(
             parse_address(url),
             client_id="coordinator",
@@ -118,20 +143,45 @@ class Stage:
             on_connected=lambda first: self.connected.set(),
         )
         self.connected = asyncio.Event()
-        leader = Leader(self.run_id, self.identity, 1)
-        self.serving = Serving(self.link, self.log, leader, lambda: self.state, SIZE)
+        self.leader = Leader.of_own(self.run_id, self.identity)
+        self.serving = self.make_serving()
         self.url = url
+
+    def make_serving(self, initial_digest: str = "") -> Serving:
+        return Serving(
+            self.link,
+            self.log,
+            self.leader,
+            lambda: self.state,
+            self.snapshots,
+            SIZE,
+            initial_digest,
+        )
 
     def grow(self, *sizes: int) -> list[bytes]:
         """Keep updates of these sizes, and reach the versions that they lead to."""
         payloads = []
         for size in sizes:
             version = self.log.version
-            payload = b"\2" + version.to_bytes(4, "little") + bytes(size - 5)
-            self.log.append(version, payload, 2, 0)
+            payload = b"\3" + version.to_bytes(4, "little") + bytes(size - 5)
+            self.append(payload)
             payloads.append(payload)
-        self.state = dataclasses.replace(self.state, version=self.log.version)
         return payloads
+
+    def append(self, payload: bytes) -> None:
+        self.log.append(UpdateRow(self.log.version, payload, 0.0, 2, 0, 0.0, 1))
+        self.state = dataclasses.replace(self.state, version=self.log.version)
+
+    def freeze(self, *holders: Joiner, on_disk: bool = True) -> Frozen:
+        """The state of now is a snapshot that these hold, or nobody but the coordinator."""
+        frozen = self.snapshots.freeze(self.state)
+        candidates = [(holder.peer, 1.0) for holder in holders]
+        self.serving.reached(frozen.version, frozen.proof, candidates)
+        for holder in holders:
+            self.serving.holding(holder.session, frozen.version)
+        if on_disk:
+            self.serving.on_disk(frozen)
+        return frozen
 
     def ask(self, joiner: Joiner, request: CatchUp | ChunkRequest) -> None:
         self.serving.ask(joiner.peer, request)
@@ -208,52 +258,281 @@ async def test_large_updates_come_few_at_a_time(tmp_path: Path) -> None:
 async def test_snapshot_comes_where_it_is_less_and_every_chunk_is_proved(tmp_path: Path) -> None:
     async with stage(tmp_path) as (play, joiner):
         play.grow(*[MAX_MESSAGE] * (SIZE // MAX_MESSAGE + 1))
+        version = play.freeze().version
+        after = play.grow(100, 200)
         play.ask(joiner, CatchUp(0))
         await joiner.until(manifests=1)
         manifest = joiner.manifests[0]
-        assert (manifest.version, manifest.total) == (play.state.version, SIZE)
-        assert manifest.digest == snapshot.state_digest(play.state)
+        assert (manifest.version, manifest.total, manifest.servers) == (version, SIZE, ())
         for first in range(0, CHUNKS, serving.WINDOW):
-            play.ask(joiner, ChunkRequest(manifest.version, first, 64))
+            play.ask(joiner, ChunkRequest(version, first, 64))
             await joiner.until(manifests=1, chunks=min(first + serving.WINDOW, CHUNKS))
         data = b"".join(chunk.data for chunk in joiner.chunks)
         assert [chunk.index for chunk in joiner.chunks] == list(range(CHUNKS))
         assert snapshot.chunk_digests(data) == manifest.chunks
         restored = snapshot.from_bytes(RULES, data)
-        assert snapshot.to_bytes(restored) == snapshot.to_bytes(play.state)
+        assert manifest.digest == snapshot.state_digest(restored)
+        assert restored.version == version
+        play.ask(joiner, CatchUp(version))
+        await joiner.until(updates=2, manifests=1, chunks=CHUNKS)
+        assert joiner.payloads == after
+
+
+@pytest.mark.parametrize(("missed", "after", "offered"), [(-1, 0, 0), (2, 0, 1), (2, 3, 1)])
+async def test_whichever_way_is_fewer_bytes_in_all(
+    tmp_path: Path, missed: int, after: int, offered: int
+) -> None:
+    """The updates after the snapshot come either way."""
+    async with stage(tmp_path) as (play, joiner):
+        cost = serving.MANIFEST_BYTES + 16 * CHUNKS + SIZE
+        rest = cost % MAX_MESSAGE + missed
+        play.grow(*[MAX_MESSAGE] * (cost // MAX_MESSAGE), rest)
+        play.freeze()
+        play.grow(*[MAX_MESSAGE] * after)
+        play.ask(joiner, CatchUp(0))
+        if offered:
+            await joiner.until(manifests=1)
+        else:
+            assert await joiner.page()
+            assert not joiner.manifests
+
+
+async def test_who_fell_behind_a_little_gets_updates_though_there_is_a_snapshot(
+    tmp_path: Path,
+) -> None:
+    async with stage(tmp_path) as (play, joiner):
+        play.grow(*[MAX_MESSAGE] * 10)
+        play.freeze()
+        payloads = play.grow(100, 100)
+        for version, have in ((10, 2), (9, 5)):
+            play.ask(joiner, CatchUp(version))
+            await joiner.until(updates=have)
+        assert joiner.payloads[:2] == payloads
 
 
 async def test_newer_snapshot_does_not_disturb_who_fetches_the_one_before(tmp_path: Path) -> None:
     async with stage(tmp_path) as (play, joiner):
+        for manifests in (1, 2):
+            play.grow(*[MAX_MESSAGE] * 10)
+            play.freeze()
+            play.ask(joiner, CatchUp(0))
+            await joiner.until(manifests=manifests)
+        assert [manifest.version for manifest in joiner.manifests] == [10, 20]
+        play.ask(joiner, ChunkRequest(10, 0, 1))
+        await joiner.until(manifests=2, chunks=1)
+        assert joiner.chunks[0].version == 10
+
+
+async def test_who_asks_for_a_snapshot_that_is_not_there_gets_the_offer_of_another(
+    tmp_path: Path,
+) -> None:
+    async with stage(tmp_path) as (play, joiner):
         play.grow(*[MAX_MESSAGE] * 10)
+        play.freeze()
+        play.ask(joiner, ChunkRequest(9, 0, 1))
+        await joiner.until(manifests=1)
+        assert joiner.manifests[0].version == 10
+
+
+@pytest.mark.parametrize("damage", ["removed", "flipped"])
+async def test_file_that_went_bad_is_not_served(tmp_path: Path, damage: str) -> None:
+    async with stage(tmp_path) as (play, joiner):
+        play.grow(*[MAX_MESSAGE] * 10)
+        play.freeze()
+        play.grow(*[MAX_MESSAGE] * 10)
+        frozen = play.freeze()
         play.ask(joiner, CatchUp(0))
         await joiner.until(manifests=1)
-        play.grow(*[1000] * 3)
-        play.ask(joiner, CatchUp(0))
+        if damage == "removed":
+            play.snapshots.remove(20)
+        else:
+            frozen.path.write_bytes(bytes(SIZE))
+        play.ask(joiner, ChunkRequest(20, 0, 1))
+        await joiner.until(manifests=1)
+        play.ask(joiner, ChunkRequest(20, 0, 1))
         await joiner.until(manifests=2)
-        play.grow(*[MAX_MESSAGE] * 2)
-        play.ask(joiner, CatchUp(0))
-        await joiner.until(manifests=3)
-        # A little later the same is offered again, much later a new one.
-        assert [manifest.version for manifest in joiner.manifests] == [10, 10, 15]
-        play.ask(joiner, ChunkRequest(10, 0, 1))
-        await joiner.until(manifests=3, chunks=1)
-        assert joiner.chunks[0].version == 10
-        play.ask(joiner, ChunkRequest(9, 0, 1))
-        await joiner.until(manifests=4, chunks=1)
+        assert joiner.manifests[1].version == 10
 
 
 async def test_chunks_out_of_range_are_not_there(tmp_path: Path) -> None:
     async with stage(tmp_path) as (play, joiner):
         play.grow(*[MAX_MESSAGE] * 10)
-        play.ask(joiner, CatchUp(0))
-        await joiner.until(manifests=1)
+        play.freeze()
         play.ask(joiner, ChunkRequest(10, 1 << 20, 64))
         await asyncio.sleep(0)
         play.ask(joiner, ChunkRequest(10, CHUNKS - 1, 64))
-        await joiner.until(manifests=1, chunks=1)
+        await joiner.until(chunks=1)
         assert joiner.chunks[0].index == CHUNKS - 1
         assert len(joiner.chunks[0].data) == SIZE - (CHUNKS - 1) * snapshot.CHUNK_BYTES
+
+
+async def test_who_keeps_the_log_never_gets_a_snapshot(tmp_path: Path) -> None:
+    async with stage(tmp_path) as (play, joiner):
+        payloads = play.grow(*[MAX_MESSAGE] * 10)
+        play.freeze()
+        have = 0
+        while have < 10:
+            play.ask(joiner, CatchUp(have, "updates"))
+            have = await joiner.page()
+        assert joiner.payloads == payloads
+        assert not joiner.manifests
+
+
+async def test_who_has_no_state_gets_a_snapshot_however_small_the_updates_are(
+    tmp_path: Path,
+) -> None:
+    async with stage(tmp_path) as (play, joiner):
+        play.freeze()
+        play.grow(100)
+        play.ask(joiner, CatchUp(0))
+        await joiner.until(updates=1)
+        play.ask(joiner, CatchUp(0, "snapshot"))
+        await joiner.until(updates=1, manifests=1)
+        assert joiner.manifests[0].version == 0
+        play.grow(100)
+        play.freeze()
+        play.ask(joiner, CatchUp(1, "snapshot"))
+        await joiner.until(updates=1, manifests=2)
+        assert joiner.manifests[1].version == 2
+
+
+async def test_snapshot_that_nobody_has_is_noticed_and_updates_do_meanwhile(
+    tmp_path: Path,
+) -> None:
+    async with stage(tmp_path) as (play, joiner):
+        play.grow(*[100] * 9)
+        play.ask(joiner, CatchUp(0))
+        await joiner.until(updates=9)
+        assert not play.serving.lacking
+        play.ask(joiner, CatchUp(0, "snapshot"))
+        await joiner.until(updates=18)
+        assert play.serving.lacking
+        play.freeze()
+        assert not play.serving.lacking
+        play.ask(joiner, CatchUp(0, "snapshot"))
+        await joiner.until(updates=18, manifests=1)
+
+
+async def test_archived_updates_are_not_sent_and_the_reason_is(tmp_path: Path) -> None:
+    async with stage(tmp_path) as (play, joiner):
+        play.grow(*[100] * 10)
+        play.freeze()
+        play.grow(*[100] * 4)
+        play.log._base, play.log._ends = 10, play.log._ends[10:]
+        play.ask(joiner, CatchUp(9, "updates"))
+        while not joiner.told:
+            await joiner.settle()
+        assert isinstance(joiner.told[0], Notice) and "before version 10" in joiner.told[0].text
+        play.ask(joiner, CatchUp(9))
+        await joiner.until(manifests=1)
+        play.ask(joiner, CatchUp(10, "updates"))
+        await joiner.until(manifests=1, updates=4)
+
+
+async def test_sessions_are_asked_to_keep_a_snapshot_and_named_to_joiners(tmp_path: Path) -> None:
+    async with stage(tmp_path) as (play, joiner):
+        holder, silent = Joiner(play), Joiner(play)
+        play.grow(*[MAX_MESSAGE] * 10)
+        async with running((holder.link, holder.connected), (silent.link, silent.connected)):
+            frozen = play.snapshots.freeze(play.state)
+            candidates = [(holder.peer, 5.0), (silent.peer, 1.0)]
+            play.serving.reached(10, frozen.proof, candidates)
+            for asked in (holder, silent):
+                await asked.until()
+                assert asked.told == [Serve(10)]
+        play.ask(joiner, CatchUp(0))
+        have = await joiner.page()  # nobody has it yet
+        play.serving.holding(holder.session, 10)
+        play.serving.holding(joiner.session, 10)
+        play.ask(joiner, CatchUp(0))
+        await joiner.until(updates=have, manifests=1)
+        manifest = joiner.manifests[0]
+        assert manifest.servers == (peer_name(holder.session),)
+        assert (manifest.version, manifest.chunks) == (10, frozen.digests)
+        play.serving.leave(holder.session)
+        play.ask(joiner, CatchUp(0))
+        assert await joiner.page() > have
+
+
+async def test_joiner_that_all_holders_fail_is_served_by_the_coordinator(tmp_path: Path) -> None:
+    async with stage(tmp_path) as (play, joiner):
+        liars = [Joiner(play) for _ in range(3)]
+        play.grow(*[MAX_MESSAGE] * 10)
+        play.freeze(*liars)
+        play.ask(joiner, CatchUp(0))
+        await joiner.until(manifests=1)
+        names = joiner.manifests[0].servers
+        assert set(names) == {peer_name(liar.session) for liar in liars}
+        play.ask(joiner, CatchUp(0, failed=names[:1]))
+        await joiner.until(manifests=2)
+        assert set(joiner.manifests[1].servers) == set(names[1:])
+        play.ask(joiner, CatchUp(0, failed=names[1:]))
+        await joiner.until(manifests=3)
+        assert joiner.manifests[2].servers == ()
+        play.ask(joiner, ChunkRequest(10, 0, 1))
+        await joiner.until(manifests=3, chunks=1)
+
+
+async def test_manifest_is_signed_once_for_all_who_come_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+    monkeypatch.setattr(serving, "signed", lambda *of: made.append(of) or signed(*of))
+    async with stage(tmp_path) as (play, joiner):
+        play.grow(*[MAX_MESSAGE] * 10)
+        play.freeze(*[Joiner(play) for _ in range(3)])
+        others = [Joiner(play) for _ in range(9)]
+        async with running(*[(other.link, other.connected) for other in others]):
+            for asking in (joiner, *others):
+                play.ask(asking, CatchUp(0))
+            for asking in (joiner, *others):
+                await asking.until(manifests=1)
+        assert len(made) == 1
+        for _ in range(20):
+            play.grow(MAX_MESSAGE)
+            play.freeze()
+            play.ask(joiner, CatchUp(0, "snapshot"))
+            await joiner.until(manifests=len(joiner.manifests) + 1)
+        assert len(play.serving._manifests) == serving.MANIFESTS_KEPT
+
+
+async def test_snapshots_of_an_earlier_epoch_are_offered_where_the_log_proves_them(
+    tmp_path: Path,
+) -> None:
+    async with stage(tmp_path) as (play, _):
+        play.grow(*[MAX_MESSAGE] * 9)
+        state = dataclasses.replace(play.state, version=10)
+        after = Update(
+            1, 9, (), 0.0, 0.0, 0.1, (), 0, 0, b"d" * 16, b"d" * 16,
+            state_digest=snapshot.state_digest(state),
+        )  # fmt: skip
+        play.append(signed(play.identity, "update", (play.run_id,), after))
+        play.grow(100, 100)
+        play.snapshots.freeze(replay.initial_state(SPEC))
+        play.snapshots.freeze(dataclasses.replace(state, version=9))
+        play.snapshots.freeze(state)
+        play.snapshots.freeze(dataclasses.replace(state, version=64))
+        for version, digest in ((10, ""), (0, snapshot.state_digest(play.state).hex())):
+            served = play.make_serving(digest)
+            await served._find_snapshots()
+            assert (served._holders.own(10) is not None, served._holders.own(9)) == (True, None)
+            assert (served._holders.own(0) is None) == (version == 0)
+        (play.snapshots.directory / "snapshot-10.bin").write_bytes(bytes(SIZE))
+        served = play.make_serving()
+        await served._find_snapshots()
+        assert served._holders.own(10) is None
+
+
+async def test_snapshot_too_large_for_a_manifest_is_not_offered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "LARGEST_SNAPSHOT", SIZE - 1)
+    async with stage(tmp_path) as (play, joiner):
+        play.grow(*[MAX_MESSAGE] * 10)
+        play.freeze(joiner)
+        play.ask(joiner, CatchUp(0))
+        await joiner.page()
+        assert not joiner.told and not joiner.manifests
 
 
 async def test_who_waits_longest_is_served_first(tmp_path: Path) -> None:
@@ -284,6 +563,7 @@ async def test_asking_in_a_loop_gets_no_more_than_the_allowance(
     monkeypatch.setattr(serving, "ALLOWED_PER_MINUTE", 0)
     async with stage(tmp_path) as (play, joiner):
         play.grow(*[MAX_MESSAGE] * 9, 100)
+        play.freeze()
         play.ask(joiner, CatchUp(0))
         await joiner.until(manifests=1)
         other = Joiner(play)
@@ -306,6 +586,7 @@ async def test_waits_while_the_link_has_much_to_send(tmp_path: Path) -> None:
     try:
         async with stage(tmp_path, mosquitto.url) as (play, joiner):
             play.grow(*[MAX_MESSAGE] * 30)
+            play.freeze()
             play.ask(joiner, CatchUp(0))
             await joiner.until(manifests=1)
             mosquitto.process.send_signal(signal.SIGSTOP)
@@ -324,18 +605,41 @@ async def test_waits_while_the_link_has_much_to_send(tmp_path: Path) -> None:
         mosquitto.kill()
 
 
-async def test_snapshots_and_allowances_are_forgotten(
+async def test_whole_allowances_are_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with stage(tmp_path) as (play, joiner):
         play.grow(*[MAX_MESSAGE] * 10)
         play.ask(joiner, CatchUp(0))
-        await joiner.until(manifests=1)
+        await joiner.page()
         play.serving.forget_old()
-        assert play.serving._frozen
-        monkeypatch.setattr(serving, "KEEP_FOR", -1.0)
+        assert play.serving._allowances
+        monkeypatch.setattr(Serving, "_now", staticmethod(lambda: time.monotonic() + 120.0))
         play.serving.forget_old()
-        assert not play.serving._frozen
+        assert not play.serving._allowances
+
+
+async def test_delegate_gets_the_whole_log_however_long_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "ALLOWED_PER_MINUTE", 0)
+    async with stage(tmp_path) as (play, stranger):
+        delegate = Identity.generate()
+        authority = play.leader.authority.amended(
+            play.identity, 1, play.identity.public_key, [key_digest(delegate.public_key)]
+        )
+        play.serving._leader = dataclasses.replace(play.leader, authority=authority)
+        payloads = play.grow(*[200_000] * (4 * SIZE // 200_000))
+        joiner = Joiner(play, delegate)
+        async with running((joiner.link, joiner.connected)):
+            while len(joiner.payloads) < len(payloads):
+                play.ask(joiner, CatchUp(len(joiner.payloads), "updates"))
+                await joiner.page()
+        assert joiner.payloads == payloads
+        for _ in range(2 * len(payloads)):
+            play.ask(stranger, CatchUp(len(stranger.payloads), "updates"))
+            await stranger.settle()
+        assert 0 < len(stranger.payloads) < 3 * len(payloads) / 4
 
 
 async def test_log_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
@@ -345,19 +649,3 @@ async def test_log_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
         play.ask(joiner, CatchUp(0))
         with pytest.raises(LogError, match="can't be read"):
             await asyncio.wait_for(play.task, DEADLINE)
-
-
-async def test_late_worker_of_a_run_gets_a_snapshot(tmp_path: Path) -> None:
-    """On the whole path: a small policy's snapshot is less than its updates."""
-    spec = spec_of(stop={"updates": 20})
-    rules = replay.arithmetic(spec)
-    async with led(spec, tmp_path) as run, run.worker(pause_at=15) as first:
-        await first.until(lambda: first.state is not None and first.state.version == 15)
-        async with run.worker(credit=0) as late:
-            await late.until(lambda: bool(late.heard.manifests))
-            manifest = late.heard.manifests[0]
-            late.ask(ChunkRequest(manifest.version, 0, 8))
-            await late.until(lambda: bool(late.heard.chunks))
-            state = snapshot.from_bytes(rules, late.heard.chunks[0])
-            assert state.version == 15 and first.state is not None
-            assert snapshot.state_digest(state) == snapshot.state_digest(first.state)
