@@ -74,6 +74,7 @@ def prepare(
     directory = RunDirectory.create(where if where is not None else Path("runs") / run, run)
     identity.save(directory.key_path)
     directory.keep_secret(new_secret())
+    directory.write_spec(spec)
     return Run(
         id=run,
         spec=spec,

@@ -70,7 +70,6 @@ class Recorder:
 
     def begin(self, state: State) -> None:
         """Write what a run directory has from the start; `state` is the one that we begin with."""
-        self._later(self._thread, self._directory.write_spec, self._spec)
         if state.version == 0 and not self._directory.snapshots.versions():
             self.snapshot(state)
 
