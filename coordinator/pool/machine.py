@@ -50,6 +50,8 @@ ACKNOWLEDGED_AT_ONCE = 256
 """Results that one message acknowledges at most."""
 REST_AFTER_REFUSAL = 1.0
 """Seconds of rest for who gives back, at no fault, work that anybody should be able to do."""
+RETURN_WITHIN = 10.0
+"""Seconds that the workers of a run which goes on have to come back, where its time is up."""
 OFFERS_AT_ONCE = 1000
 """Waiting sessions that one event offers work to at most: the next event goes on."""
 FRUITLESS_OFFERS = 4
@@ -96,14 +98,17 @@ class Pool:
         first_task: int = 1,
         unjudged: Sequence[int] | None = None,
         elapsed: float = 0.0,
+        used: Sequence[tuple[int, int]] | None = None,
     ) -> None:
-        """Go on from any version of a run; results that were kept come as `Arrived` first, in their
-        order, before any session joins.
+        """Go on from any version of a run. Then the results that were kept come as `Arrived`, in
+        their order, before any session joins.
 
         `episodes` were used by the updates so far, `elapsed` seconds did the run take. `first_task`
         is beyond all task numbers of earlier epochs. `unjudged` are the versions, ascending and
         none beyond `version`, whose centre evaluation is still owed; None: that of `version`, where
-        one is due, and no other.
+        one is due, and no other. `used` are (first, count) of the directions that the last
+        `max_staleness` updates used or dropped, so that others of their batches may still count
+        (`coordinator.pool.past.used`); None: none may.
         """
         self.spec = spec
         self.version = version
@@ -122,6 +127,8 @@ class Pool:
         self.sessions = self._roster.sessions
         self.leases = self._leases.out
         self._batches: dict[int, Batch] = {}
+        if used is not None:
+            self._reopen(used)
         self._open = self._batch(version)
         self._next = self._batch(version + 1)
         self._late: list[Contribution] = []
@@ -132,6 +139,7 @@ class Pool:
         self._acknowledged_at = now
         self._commands: list[Command] = []
         self._unkept: dict[tuple[SessionId, int], Unkept] = {}
+        self._patient_until = now + RETURN_WITHIN if elapsed else now
         if unjudged is None:
             self._begin_version(now)
         else:
@@ -140,7 +148,10 @@ class Pool:
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """What is to be done because of `event` at time `now` (seconds, never decreasing)."""
-        if not self.ended:
+        if self.ended:
+            if isinstance(event, Kept):
+                self._kept(event)
+        else:
             self._note(event, now)
             self._conclude_evaluations()
             self._maybe_close(now)
@@ -314,6 +325,7 @@ class Pool:
         if claim is None:
             return False
         self._leases.issue(session, held.kind, held.version, work, claim, now, held.task)
+        session.earned = max(session.earned, len(session.leases))
         return True
 
     def _work_of(self, held: HeldLease) -> Work | None:
@@ -494,7 +506,7 @@ class Pool:
         for key in event.results:
             id, task = key
             session = self.sessions.get(id)
-            if session is not None and session.credit > 0:
+            if session is not None and session.credit > 0 and not self.ended:
                 session.unacknowledged.append(task)
                 self._roster.owed[id] = session
             else:
@@ -598,9 +610,20 @@ class Pool:
 
     def _confirmed(self, work: Work, event: Arrived, unit: int) -> bool:
         worker = event.session.worker
-        return work.fail(unit, worker, alone=self._roster.eligible <= {worker})
+        # Where nobody is here, as before anybody is back, others may still come.
+        alone = self._roster.eligible == {worker}
+        return work.fail(unit, worker, event.task, alone)
 
     # Updates.
+
+    def _reopen(self, used: Sequence[tuple[int, int]]) -> None:
+        """Take results of the last batches that no update has used: they may count late."""
+        for index in range(max(0, self.version - self.spec.pool.max_staleness), self.version):
+            work = self._batch(index).work
+            for begin, count in used:
+                first, end = max(begin, work.first), min(begin + count, work.end)
+                if first < end:
+                    work.accept(first, np.ones(end - first, dtype=bool))
 
     def _batch(self, index: int) -> Batch:
         """The batch of that index, new if it is not known."""
@@ -665,6 +688,8 @@ class Pool:
         elif stop.episodes is not None and self.episodes >= stop.episodes:
             self._final = f"{self.episodes:,} episodes are used"
         elif stop.seconds is not None and now - self.started >= stop.seconds:
+            if not self.sessions and now < self._patient_until:
+                return
             self._final = f"{stop.seconds:g} s have passed"
             if not self.sessions:
                 self._end(self.version, reached=False, reason=f"{self._final}, no worker is here")

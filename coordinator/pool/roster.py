@@ -29,6 +29,9 @@ class Session:
     limit: int = MOST_TASKS
     """tasks that it may hold: halved by each lease not returned, regained one by one"""
     leases: dict[int, Lease] = field(default_factory=dict)
+    earned: int = 1
+    """tasks that it may hold before its speed is measured: as many as it took up again, which it
+    was given by who had measured it"""
     last_result: float = 0.0
     unacknowledged: list[int] = field(default_factory=list)
     rests_until: float = 0.0
@@ -42,8 +45,8 @@ class Session:
 
     @property
     def spare(self) -> int:
-        """Tasks that it can take now: a single one until its speed is measured."""
-        limit = self.limit if self.pace.measured else 1
+        """Tasks that it can take now: as a rule a single one until its speed is measured."""
+        limit = self.limit if self.pace.measured else self.earned
         return (limit if limit < self.credit else self.credit) - len(self.leases)
 
     @property

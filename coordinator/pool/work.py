@@ -85,7 +85,7 @@ class Work:
         self._states = np.full(end - first, FREE, dtype=np.int64)
         self._claims: dict[int, Claim] = {}
         self._claimed = 0
-        self._failures: dict[int, tuple[str, ...]] = {}
+        self._failures: dict[int, tuple[tuple[str, int], ...]] = {}
         self._soonest: list[tuple[float, int, Lease]] = []
         self._latest: list[tuple[float, int, Lease]] = []
         self._entered = 0
@@ -188,15 +188,20 @@ class Work:
         self._part(unit, unit + 1)[:] = DROPPED
         self.missing -= 1
 
-    def fail(self, unit: int, worker: str, alone: bool) -> bool:
+    def fail(self, unit: int, worker: str, task: int, alone: bool) -> bool:
         """The episode of this open unit failed on `worker`: is it confirmed that it always does?
 
         The second failure confirms, on another worker unless this one is `alone`; so does the
-        third on the same one, lest a unit wait for ever for a worker that never answers.
+        third on the same one, lest a unit wait for ever for a worker that never answers. The result
+        of one task is one failure, however often it comes.
         """
-        seen = (*self._failures.get(unit, ()), worker)
-        self._failures[unit] = seen
-        return len(seen) >= MOST_FAILURES or (len(seen) == 2 and (alone or seen[0] != worker))
+        seen = self._failures.get(unit, ())
+        if (worker, task) in seen:
+            return False
+        seen = self._failures[unit] = (*seen, (worker, task))
+        if len(seen) == 2:
+            return alone or seen[0][0] != worker
+        return len(seen) >= MOST_FAILURES
 
     @property
     def has_failing(self) -> bool:

@@ -194,5 +194,6 @@ def test_more_units_can_be_asked_for() -> None:
 )
 def test_a_failure_is_confirmed(failures: str, alone: bool, confirmed: list[bool]) -> None:
     work = Work(0, 4)
-    assert [work.fail(2, worker, alone) for worker in failures] == confirmed
-    assert not work.fail(3, "a", alone)
+    seen = [work.fail(2, worker, task, alone) for task, worker in enumerate(failures)]
+    assert seen == confirmed
+    assert not work.fail(3, "a", 9, alone)
