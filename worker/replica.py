@@ -207,6 +207,10 @@ class Replica:
 
     # Events of the wire. Whoever calls these has checked signatures and MACs.
 
+    def led(self, epoch: int) -> None:
+        """Somebody leads that epoch."""
+        self._latest_epoch = max(self._latest_epoch, epoch)
+
     def welcomed(self, version: int, digest: bytes, now: float) -> list[Command]:
         """The coordinator hears us; the run is at this version, with these parameters."""
         self._connected = True
@@ -235,8 +239,9 @@ class Replica:
 
     def update(self, update: Update, payload: bytes, now: float) -> list[Command]:
         """A signed update, in whatever order and as often as it comes."""
-        self._known = max(self._known, update.version + 1)
         self._remember(update)
+        if update.epoch >= self._latest_epoch:  # else who led before may have gone another way
+            self._known = max(self._known, update.version + 1)
         if update.version < self.version:
             if update.epoch > self._epoch:
                 self._compare(update.version + 1, update.digest_after)

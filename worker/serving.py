@@ -26,7 +26,8 @@ KEPT = 2
 KEEP_FOR = 60.0
 """Seconds after its last request after which an older snapshot is let go."""
 MOST_HELD = 4
-"""Snapshots that are held at most, whatever is asked for."""
+"""Snapshots that are held at most, whatever is asked for; of the older ones those of whom
+somebody has asked last."""
 MOST_WISHES = 4
 """Versions to come that the coordinator wants us to hold."""
 UPDATES_KEPT = 64
@@ -107,7 +108,7 @@ Turn = ChunkTurn | UpdateTurn
 @dataclass(slots=True)
 class _Held:
     frozen: Frozen
-    asked_at: float
+    asked_at: float = float("-inf")
 
 
 @dataclass(slots=True)
@@ -195,7 +196,7 @@ class Serving:
         void, self._freezing, self._void = self._void, False, False
         if void:
             return [Discard(frozen.version)]
-        self._held[frozen.version] = _Held(frozen, now)
+        self._held[frozen.version] = _Held(frozen)
         return [*self._retire(now), Holding(frozen.version)]
 
     def not_held(self) -> None:
@@ -289,8 +290,8 @@ class Serving:
         return [Freeze(state)]
 
     def _retire(self, now: float) -> list[Deed]:
-        """Let go of old snapshots: at once of those beyond the bound, else when nobody asks."""
-        old = sorted(self._held)[:-KEPT]
+        """Let go of older snapshots: when nobody asks, and at once of those beyond the bound."""
+        old = sorted(sorted(self._held)[:-KEPT], key=lambda version: self._held[version].asked_at)
         surplus = len(self._held) - MOST_HELD
         gone = [
             version

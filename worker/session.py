@@ -345,6 +345,7 @@ class Session:
             self._lose_session(now)
             self._presence.begin_anew(now)
         if self.replica is not None:
+            self.replica.led(epoch.number)
             self._do(self.replica.known(epoch.version, epoch.digest, now), now)
 
     def _introduce_run(self, epoch: Epoch, spec: RunSpec) -> None:

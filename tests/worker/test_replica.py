@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 
 from protocol.errors import ShoalError
 from protocol.messages import CatchUp, Chunk, ChunkRequest, Cohort, Manifest, Update
-from protocol.snapshot import chunk_digests, manifest_digest
+from protocol.proof import chunk_digests, manifest_digest
+from protocol.snapshot import state_digest
 from protocol.spec import RunSpec
 from tests.worker.reference import run_spec
 from tests.worker.scripted import Host
@@ -40,10 +42,9 @@ SLOW = settings(max_examples=50, deadline=None)
 def small(**sections: object) -> RunSpec:
     return run_spec(
         "CartPole-v1",
-        policy={"kind": "linear"},
+        **{"policy": {"kind": "linear"}, **sections},
         strategy={"population": 16},
         normalizer={"enabled": True},
-        **sections,
     )
 
 
@@ -61,7 +62,21 @@ FORK._random.integers(0, 10, 3)  # another way from here on
 FORK.grow(4)
 WIDE = Host(wide())
 WIDE.grow(3)
-FOLLOWERS = {host: Follower(host.spec) for host in (HOST, FORK, WIDE)}
+GIVEN = Host(small())
+GIVEN.grow(1)
+GIVEN.states = [dataclasses.replace(GIVEN.states[1], version=0)]  # where another run was
+GIVEN.updates.clear()
+GIVEN.spec = small(
+    policy={
+        "kind": "linear",
+        "initialisation": "given",
+        "initial_digest": state_digest(GIVEN.states[0]).hex(),
+    }
+)
+GIVEN.grow(4)
+FOLLOWERS = {host: Follower(host.spec) for host in (HOST, FORK, WIDE, GIVEN)}
+PEERS = ["a" * 16 + "-" + letter * 6 for letter in "bcdef"]
+PEER, OTHER = PEERS[:2]
 
 
 @dataclass
@@ -81,7 +96,9 @@ class World:
     gave_up: str = ""
 
     def __post_init__(self) -> None:
-        self.replica = Replica(self.host.spec.versions_kept, Random(3))
+        spec = self.host.spec
+        initial = bytes.fromhex(spec.policy.initial_digest)
+        self.replica = Replica(spec.versions_kept, Random(3), initial)
         self.obey(self.replica.tick(self.now))
 
     def obey(self, commands: list[Command]) -> None:
@@ -453,6 +470,19 @@ def test_a_run_that_went_another_way_is_followed_there():
         world.update(version, HOST)  # the old way, once more: of no interest
     assert world.arrived
     assert world.dropped == 1
+    assert not world.replica.behind
+
+
+def test_a_leader_of_the_past_proves_nothing_of_how_far_the_run_is():
+    world = World(HOST)
+    world.obey(world.replica.welcomed(0, HOST.digest(0), world.now))
+    world.replica.led(2)
+    world.update(5)
+    assert not world.replica.behind
+    world.replica.led(1)
+    later = msgspec.structs.replace(HOST.updates[6], epoch=2)
+    world.obey(world.replica.update(later, PAYLOAD, world.now))
+    assert world.replica.behind
 
 
 def test_work_on_a_dropped_state_is_void():
@@ -585,6 +615,229 @@ def test_an_offer_that_we_did_not_ask_for_is_ignored():
     world = World(WIDE)
     world.obey(world.replica.manifest(WIDE.snapshot()[0], world.now))
     assert world.replica.snapshot_share is None
+
+
+def give(world: World, version: int | None = None, *indexes: int) -> None:
+    """Send these chunks of a version, or all."""
+    manifest, chunks = world.host.snapshot(version)
+    for index in indexes or range(len(chunks)):
+        chunk = Chunk(manifest.version, index, chunks[index])
+        world.obey(world.replica.chunk(chunk, world.now))
+
+
+def offer(world: World, version: int | None = None, *servers: str) -> None:
+    """The coordinator's answer to a request to catch up."""
+    manifest = msgspec.structs.replace(world.host.snapshot(version)[0], servers=servers)
+    world.obey(world.replica.manifest(manifest, world.now))
+
+
+def test_peers_are_asked_at_the_same_time_for_a_window_each():
+    world = World(WIDE)
+    world.obey(world.replica.welcomed(2, WIDE.digest(2), world.now))
+    offer(world, 2, PEER, OTHER)
+    total = len(WIDE.snapshot(2)[1])
+    assert 8 < total <= 16
+    windows = {(request.first, request.count) for _, request in world.of_peers}
+    assert windows == {(0, 8), (8, total - 8)}
+    assert {server for server, _ in world.of_peers} == {PEER, OTHER}
+    give(world, 2)
+    assert world.replica.version == 2
+    assert [request for _, request in world.asked] == [CatchUp(0)]
+    (restored,) = world.reached
+    assert isinstance(restored, Restored)
+    assert bytes(restored.data) == b"".join(WIDE.snapshot(2)[1])
+
+
+def test_peers_that_are_silent_are_named_and_what_is_here_is_kept():
+    world = World(WIDE)
+    world.welcomed()
+    offer(world, 3, PEER, OTHER)
+    give(world, 3, *range(1, 10))
+    world.pass_time(20.0)
+    assert "nobody sends the snapshot any more" in world.told[0]
+    failed = next(m.failed for _, m in world.asked if isinstance(m, CatchUp) and m.failed)
+    assert sorted(failed) == sorted([PEER, OTHER])
+    share = world.replica.snapshot_share
+    assert share is not None
+    assert share > 0.5
+    offer(world, 3)  # the coordinator itself
+    requests = [m for _, m in world.asked if isinstance(m, ChunkRequest)]
+    assert requests == [ChunkRequest(3, 0, 1)]
+    give(world, 3, 0)
+    give(world, 3, *range(10, len(WIDE.snapshot(3)[1])))
+    assert world.arrived
+
+
+def test_what_is_here_outlives_a_connection_and_a_coordinator():
+    world = World(WIDE)
+    world.welcomed()
+    offer(world, 3, PEER)
+    give(world, 3, 0, 1, 2)
+    world.obey(world.replica.disconnected(world.now))
+    asked = len(world.of_peers)
+    world.pass_time(60.0)
+    assert len(world.of_peers) == asked
+    world.welcomed()
+    assert world.of_peers[asked:] == [(PEER, ChunkRequest(3, 3, 8))]
+    assert [m for _, m in world.asked] == [CatchUp(0)]
+    offer(world, 3, OTHER)  # the same again, while it is on its way
+    offer(world, 2, OTHER)  # an older one
+    assert world.of_peers[asked + 1 :] == []
+    give(world, 3)
+    assert world.arrived
+
+
+def test_another_digest_begins_anew():
+    world = World(WIDE)
+    world.welcomed()
+    offer(world, 2, PEER)
+    give(world, 2, 0, 1, 2)
+    offer(world, 3, OTHER)
+    assert world.replica.snapshot_share == 0.0
+    assert world.of_peers[-1] == (OTHER, ChunkRequest(3, 0, 8))
+
+
+def test_an_offer_that_an_update_contradicts_is_refused():
+    world = World(WIDE)
+    world.welcomed()
+    update = msgspec.structs.replace(WIDE.updates[2], state_digest=b"e" * 16)
+    world.obey(world.replica.update(update, PAYLOAD, world.now))
+    offer(world, 3)
+    assert (b"e" * 16).hex() in world.told[0]
+    assert WIDE.snapshot(3)[0].digest.hex() in world.told[0]
+    assert world.replica.snapshot_share is None
+    # A later leader may have led elsewhere, and its own offer is not bound by that.
+    later = msgspec.structs.replace(WIDE.updates[1], epoch=9)
+    world.obey(world.replica.update(later, PAYLOAD, world.now))
+    offer(world, 3)
+    assert world.replica.snapshot_share is not None
+
+
+def test_signed_updates_are_passed_on_as_they_came():
+    world = World(HOST)
+    for version in (1, 0, 2):
+        payload = bytes([version]) * 300
+        world.obey(world.replica.update(HOST.updates[version], payload, world.now))
+    assert [(step.state.version, step.payload[0], step.epoch) for step in world.reached] == [  # type: ignore[union-attr]
+        (1, 0, 1),
+        (2, 1, 1),
+        (3, 2, 1),
+    ]
+
+
+# A run whose version 0 the spec does not tell.
+
+
+def test_a_given_beginning_comes_as_a_snapshot_that_the_spec_proves():
+    world = World(GIVEN)
+    assert world.replica.state is None
+    assert world.replica.behind
+    world.obey(world.replica.welcomed(0, GIVEN.digest(0), world.now))
+    assert [m for _, m in world.asked] == [CatchUp(0, "snapshot")]
+    assert world.replica.standing(0, GIVEN.digest(0)) == "ahead"
+    forged = msgspec.structs.replace(HOST.snapshot(0)[0])
+    world.obey(world.replica.manifest(forged, world.now))
+    assert "of no use" in world.told[0]
+    offer(world, 0, PEER)
+    give(world, 0)
+    assert world.replica.version == 0
+    assert world.replica.standing(0, GIVEN.digest(0)) == "ready"
+    assert not world.replica.behind
+    world.pass_time(30.0)
+    assert len(world.asked) == 1
+    for version in range(GIVEN.version):
+        world.update(version)
+    assert world.arrived
+
+
+def test_a_given_beginning_may_be_left_out_for_a_later_snapshot():
+    world = World(GIVEN)
+    world.welcomed()
+    for version in range(GIVEN.version):
+        world.update(version)  # of no use yet
+    assert world.replica.state is None
+    offer(world, 2)
+    give(world, 2)
+    assert world.arrived
+
+
+def test_a_given_beginning_is_fetched_anew_where_parameters_are_not_the_runs():
+    world = World(GIVEN)
+    world.welcomed()
+    offer(world, 0)
+    give(world, 0)
+    wrong = msgspec.structs.replace(GIVEN.updates[0], digest_after=b"x" * 16)
+    world.obey(world.replica.update(wrong, PAYLOAD, world.now))
+    assert world.dropped == 1
+    assert world.asked[-1][1] == CatchUp(0, "snapshot")
+    assert world.replica.behind
+    offer(world, 2)
+    give(world, 2)
+    for version in range(2, GIVEN.version):
+        world.update(version)
+    assert world.arrived
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32), st.booleans())
+def test_any_servers_and_any_interruptions_end_at_the_exact_state(seed, forked):
+    """Servers that serve, lie, say nothing or go; lost connections; new offers of the coordinator:
+    the state arrives, or somebody is asked again."""
+    fate = Random(seed)
+    world = World(GIVEN if forked else WIDE)
+    chunks = [world.host.snapshot(version)[1] for version in range(world.host.version + 1)]
+    manners = {server: fate.choice("slnv") for server in PEERS}
+    served, seen, heard, connected = 0, 0, 0, True
+    world.welcomed()
+
+    def answer() -> None:
+        nonlocal served, seen, heard, connected
+        if fate.random() < 0.02:
+            connected = not connected
+            if connected:
+                world.welcomed()
+            else:
+                world.obey(world.replica.disconnected(world.now))
+        if not connected:
+            served, seen = len(world.asked), len(world.of_peers)
+            return
+        while served < len(world.asked):
+            message = world.asked[served][1]
+            served += 1
+            if isinstance(message, ChunkRequest):
+                send(message, fate.choice("sssn"))
+                continue
+            if fate.random() < 0.3:
+                continue
+            if fate.random() < 0.4 and world.replica.state is not None:
+                for version in range(message.version, world.host.version):
+                    world.update(version)
+                continue
+            servers = fate.sample(PEERS, fate.randrange(len(PEERS)))
+            offer(world, fate.randint(0, world.host.version), *servers)
+        while seen < len(world.of_peers):
+            server, request = world.of_peers[seen]
+            seen += 1
+            send(request, manners[server])
+
+    def send(request: ChunkRequest, manner: str) -> None:
+        of = chunks[request.version]
+        for index in range(request.first, min(request.first + request.count, len(of))):
+            if manner == "n" or (manner == "v" and fate.random() < 0.3):
+                return
+            data = bytes(len(of[index])) if manner == "l" else of[index]
+            world.obey(world.replica.chunk(Chunk(request.version, index, data), world.now))
+
+    for _ in range(100):
+        heard = len(world.asked) + len(world.of_peers)
+        world.pass_time(30.0, answer)
+        if world.arrived:
+            break
+        if connected:
+            assert len(world.asked) + len(world.of_peers) > heard
+    assert world.arrived
+    assert not world.dropped
+    assert not world.gave_up
 
 
 def test_a_snapshot_with_an_impossible_state_counts_as_a_mismatch():

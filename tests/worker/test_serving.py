@@ -118,21 +118,25 @@ def test_who_grants_nothing_holds_and_answers_nothing():
 def test_two_are_kept_and_older_ones_until_a_minute_after_their_last_request():
     serving = serving_of()
     serving.held(frozen_of(1), 0.0)
+    serving.asked(joiner(0), ChunkRequest(1, 0, 1), 5.0)
     serving.held(frozen_of(2), 10.0)
     assert serving.held(frozen_of(3), 20.0) == [Holding(3)]
     serving.asked(joiner(0), ChunkRequest(1, 0, 1), 50.0)
+    assert serving.held(frozen_of(4), 60.0) == [Discard(2), Holding(4)]  # nobody asked for it
     assert serving.tick(109.9) == []
     assert serving.tick(110.1) == [Discard(1)]
     assert serving.tick(10_000.0) == []
-    assert serving.holdings == [Holding(2), Holding(3)]
+    assert serving.holdings == [Holding(3), Holding(4)]
 
 
-def test_however_much_an_old_one_is_asked_for_four_are_the_most():
+def test_whatever_is_asked_for_four_are_the_most():
     serving = serving_of()
     for version in range(1, 5):
-        serving.held(frozen_of(version), float(version))
-        serving.asked(joiner(0), ChunkRequest(1, 0, 1), float(version))
-    assert serving.held(frozen_of(5), 5.0) == [Discard(1), Holding(5)]
+        assert serving.held(frozen_of(version), float(version)) == [Holding(version)]
+        serving.asked(joiner(0), ChunkRequest(version, 0, 1), float(version))
+    serving.asked(joiner(0), ChunkRequest(1, 1, 1), 4.5)  # somebody is still at it
+    assert serving.held(frozen_of(5), 5.0) == [Discard(2), Holding(5)]
+    assert serving.holdings == [Holding(1), Holding(3), Holding(4), Holding(5)]
 
 
 def test_a_state_that_was_not_the_runs_is_held_no_longer():
