@@ -163,6 +163,21 @@ def test_who_is_no_leader_any_more_is_ignored_and_counted():
     assert job.task == 1
 
 
+def test_from_the_new_epoch_on_the_former_session_is_void():
+    desk = joined()
+    old = desk.host
+    desk.host = old.other(2)
+    desk.hears_epoch()
+    desk.hears(desk.inbox, old.sealed(old.task()))
+    desk.hears(desk.inbox, old.sealed(messages.Notice("leave", "go")))
+    assert ignored(desk) == 2
+    assert desk.jobs == []
+    assert desk.left is None
+    desk.pass_time(12.0)
+    assert desk.hellos()
+    assert desk.sent == []  # nothing under a key that nobody has any more
+
+
 def test_the_reason_is_told_now_and_then():
     desk = joined()
     old = desk.host
@@ -328,6 +343,17 @@ def test_a_hello_that_nobody_was_there_to_hear_is_said_again_at_the_first_beat()
         desk.hears_beat()
         desk.pass_time(1.0)
     assert desk.hellos() == []
+
+
+def test_beats_that_anybody_may_forge_cause_one_hello_more_at_most():
+    desk = Desk(host_of())
+    desk.connected()
+    desk.hears_epoch()
+    desk.ready()
+    for _ in range(100):
+        desk.now += 0.1
+        desk.hears_beat()
+    assert len(desk.hellos()) <= 4  # two or three without beats
 
 
 def test_who_is_leaving_still_hands_its_results_to_the_next_leader():
@@ -561,6 +587,21 @@ def test_what_a_former_leader_made_meanwhile_is_undone_once_the_later_one_is_hea
     assert desk.session.view().version == 5
     assert digest_of(desk) == rightful.digest()
     assert desk.left is None
+
+
+def test_the_earliest_announcement_of_an_epoch_says_where_it_begins():
+    desk = joined(2)
+    former = desk.host
+    rightful = former.other(2, DELEGATE)
+    former.grow(1)
+    early = rightful.epoch()
+    rightful.grow(2)
+    desk.host = rightful
+    desk.hears_epoch()
+    desk.hears_epoch(early)  # which the broker kept and delivers late
+    hears_updates(desk, former, 2)
+    assert ignored(desk) == 1
+    assert desk.session.view().version == 2
 
 
 def test_another_history_shows_at_the_announcement_where_that_proves_it():
