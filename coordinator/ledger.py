@@ -1,0 +1,149 @@
+"""The run as far as our disk has it, for who follows: advanced by an update, or set back."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+
+from coordinator import log as update_log
+from coordinator.directory import RunDirectory
+from coordinator.following import NOBODY, Entry, Precedence
+from coordinator.log import EvaluationRow, UpdateLog, UpdateRow
+from coordinator.recorder import SNAPSHOTS_KEPT
+from coordinator.recovery import Recovered, recover
+from protocol import replay
+from protocol.authority import RUN_KEY, Authority, precedence
+from protocol.messages import Update
+from protocol.packing import WireError, pack
+from protocol.spec import RunSpec
+
+
+class Ledger:
+    """Owns the run directory and its log while we follow. Methods that write take time: call them
+    in a thread, one after the other.
+
+    Attributes:
+        authority: the longest that was proved; whoever learns a longer one, calls `learn`.
+        recovered: how far the run is here; only its versions are kept up to date.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        directory: RunDirectory,
+        log: UpdateLog,
+        authority: Authority,
+        recovered: Recovered,
+    ) -> None:
+        """Go on from where the log ends, which `recovered` tells."""
+        self.spec = spec
+        self.directory = directory
+        self.log = log
+        self.authority = authority
+        self._rules = replay.arithmetic(spec)
+        self.recovered = recovered
+        self._seconds = recovered.seconds
+        self._applied_at: float | None = None
+
+    @property
+    def version(self) -> int:
+        """How far the run is here."""
+        return self.recovered.version
+
+    @property
+    def digest(self) -> bytes:
+        """Of the parameters of our version."""
+        return self.recovered.versions.digest
+
+    @property
+    def precedence(self) -> Precedence:
+        """Of the epoch that our last update was made in."""
+        entry = self.entry(self.version - 1)
+        return NOBODY if entry is None else entry.precedence
+
+    def learn(self, authority: Authority) -> None:
+        """Keep a longer authority for good. Raises `LogError`."""
+        self.authority = authority
+        self.log.note(update_log.ROOT, authority.root.hex())
+        self.log.note(update_log.CHARTERS, pack(list(authority.charters)))
+
+    def open(self, payload: bytes) -> Entry:
+        """A signed update, proved. Raises `WireError`."""
+        update = self.authority.open_update(payload)
+        return Entry(update, payload, self._precedence_of(update))
+
+    def entry(self, version: int) -> Entry | None:
+        """Our update that leads on from this version, if the log has one. Raises `LogError`."""
+        for payload in self.log.updates(version, version + 1):
+            with contextlib.suppress(WireError):
+                return self.open(payload)
+        return None
+
+    def advance(self, entry: Entry) -> None:
+        """Apply and log the next update.
+
+        Raises `MismatchError` and `WireError` where it leads elsewhere than it says, and `LogError`
+        or `FrozenError` where it can't be kept.
+        """
+        update, versions = entry.update, self.recovered.versions
+        after = replay.follow(self.spec, self._rules, versions.current, update)
+        now = time.monotonic()
+        if self._applied_at is not None:
+            self._seconds += now - self._applied_at
+        self._applied_at = now
+        self.log.append(self._row(entry))
+        for judged in update.judged:
+            self.log.record_evaluation(
+                EvaluationRow(
+                    version=judged.version,
+                    episodes=judged.episodes,
+                    mean=judged.mean,
+                    deviation=judged.deviation,
+                    steps=judged.steps,
+                    full=judged.full,
+                    judged_at=time.time(),
+                    seconds=self._seconds,
+                )
+            )
+        versions.add(after, update.digest_after)
+        if update.state_digest:
+            snapshots = self.directory.snapshots
+            snapshots.freeze(after)
+            for old in [v for v in snapshots.versions() if v > 0][:-SNAPSHOTS_KEPT]:
+                snapshots.remove(old)
+
+    def set_back(self, version: int, why: str) -> int:
+        """Go back to a version; our updates from there on go aside. Returns how many they were.
+
+        Raises `LogError` and `RecoveryError`.
+        """
+        count = self.log.set_aside(version, why)
+        for frozen in self.directory.snapshots.versions():
+            if frozen > version:
+                self.directory.snapshots.remove(frozen)
+        self.recovered = self.recover()
+        return count
+
+    def recover(self) -> Recovered:
+        """What a coordinator goes on from here. Raises `LogError` and `RecoveryError`."""
+        return recover(self.spec, self.directory, self.log, self.authority)
+
+    def _precedence_of(self, update: Update) -> Precedence:
+        rank = RUN_KEY
+        if update.signer:
+            found = self.authority.rank(update.epoch, update.signer)
+            assert found is not None  # `open_update` has seen to that
+            rank = found
+        return precedence(update.epoch, rank)
+
+    def _row(self, entry: Entry) -> UpdateRow:
+        update = entry.update
+        return UpdateRow(
+            version=update.version,
+            payload=entry.payload,
+            made_at=time.time(),
+            members=update.episodes // self.spec.environment.episodes,
+            late=update.late,
+            seconds=self._seconds,
+            workers=0,  # updates do not tell
+        )

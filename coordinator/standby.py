@@ -1,0 +1,561 @@
+"""A place in the line of succession: hears a run, keeps its log, and knows when to lead."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from coordinator.allowance import Allowance
+from coordinator.following import Apply, Ask, Command, Entry, Follower, GiveUp, Part, Tell
+from coordinator.gathering import Gathering
+from coordinator.guest import Guest, place_of
+from coordinator.leading import Contact
+from coordinator.ledger import Ledger
+from coordinator.recovery import last_epoch
+from coordinator.vigil import Vigil
+from protocol import messages, topics
+from protocol.address import Address
+from protocol.authority import Announcement, Authority
+from protocol.clock import now
+from protocol.envelope import Wrapping, open_plain, peek_signed, plain, wrapping_of
+from protocol.errors import ShoalError
+from protocol.identity import Identity, fingerprint
+from protocol.link import Link, Will, client_id
+from protocol.messages import Epoch
+from protocol.packing import WireError
+from protocol.replay import MismatchError
+from protocol.spec import RunSpec, SpecError, from_bytes
+
+TICK_SECONDS = 0.05
+STATUS_SECONDS = 10.0
+HELLO_SECONDS = 3.0
+"""Seconds after which a hello that nobody answered is said again."""
+LAST_UPDATES_SECONDS = 3.0
+"""Seconds that the leader of a run that has ended has to send us what we still lack."""
+ANSWER_WITHIN = 0.4
+"""Seconds over which those who are asked by a gathering peer spread their answers."""
+ANSWER_UPDATES = 256
+ANSWER_BYTES_PER_SECOND = 1 << 20
+ANSWER_BYTES = 8 << 20
+SIGNATURES_PER_SECOND = 1000
+SIGNATURES_AT_ONCE = 4000
+"""Signatures that are looked at; updates that are left out are asked for again."""
+
+_LOGGER = logging.getLogger("shoal.standby")
+
+
+class FollowError(ShoalError):
+    """The run can't be followed."""
+
+
+class Standby:
+    """Follows a run with its log. As a context: connected to the broker while it is entered.
+
+    Attributes:
+        ledger: the run on our disk, None until its spec is known.
+        gathered: whether all peers were asked for what we might lack.
+    """
+
+    def __init__(
+        self,
+        run: str,
+        root_fingerprint: str,
+        identity: Identity,
+        address: Address,
+        patience: float,
+        ledger: Ledger | Callable[[RunSpec, Authority], Ledger],
+        *,
+        say: Callable[[str], None],
+        on_progress: Callable[[Standby], None] = lambda standby: None,
+    ) -> None:
+        """`ledger`: what is there of the run, or what opens it once the run is known.
+
+        `say` gets lines for people. Needs a running event loop.
+        """
+        self.ledger = ledger if isinstance(ledger, Ledger) else None
+        self.gathered = False
+        self._open = ledger
+        self._run = run
+        self._identity = identity
+        self._say = say
+        self._on_progress = on_progress
+        known = self.ledger.authority if self.ledger is not None else None
+        self._guest = Guest(run, root_fingerprint, identity, known)
+        self._last_epoch = 0
+        self._vigil = Vigil(patience)
+        self._follower: Follower | None = None
+        self._gathering: Gathering | None = None
+        self._random = random.Random()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timers: set[asyncio.TimerHandle] = set()
+        self._opening = False
+        self._failure: BaseException | None = None
+        self._alive = asyncio.Event()
+        self._hello_at = 0.0
+        self._status_at = 0.0
+        self._refused = ""
+        self._ended_at: float | None = None
+        self._newest = 0
+        self._answers = Allowance(ANSWER_BYTES_PER_SECOND, ANSWER_BYTES, now())
+        self._signatures = Allowance(SIGNATURES_PER_SECOND, SIGNATURES_AT_ONCE, now())
+        self._contact = Contact(address, say)
+        will = self._guest.bye(lost=True)
+        self._link = Link(
+            address,
+            client_id=client_id(identity.worker, self._guest.name),
+            on_message=self._on_message,
+            on_connected=self._on_connected,
+            on_disconnected=self._on_disconnected,
+            on_retry=self._contact.failed,
+            will=Will(self._guest.topic(topics.status), will, 1, False),
+            subscriptions=topics.worker_filters(run, identity.worker, self._guest.name),
+        )
+        if self.ledger is not None:
+            self._begin(self.ledger)
+
+    async def __aenter__(self) -> Standby:
+        self._start(self._link.run())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._link.publish(self._guest.topic(topics.status), self._guest.bye(lost=False), qos=1)
+        await self._link.close()
+        for timer in self._timers:
+            timer.cancel()
+        working = [task for task in self._tasks if task.get_name() == "work"]
+        await asyncio.gather(*working, return_exceptions=True)  # threads can't be cancelled
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    # What whoever runs us wants to know and to be done.
+
+    @property
+    def led_by(self) -> Announcement | None:
+        """Who leads, as far as anybody proved."""
+        return self._guest.announcement
+
+    @property
+    def version(self) -> int:
+        """How far our log is."""
+        return 0 if self._follower is None else self._follower.version
+
+    @property
+    def goal(self) -> int:
+        """How far the run is said to be."""
+        return 0 if self._follower is None else max(self._follower.goal, self._follower.version)
+
+    @property
+    def settled(self) -> bool:
+        """Whether our log is known to be the beginning of the leader's."""
+        return self._follower is not None and self._follower.settled and not self._follower.busy
+
+    @property
+    def next_epoch(self) -> int:
+        """The number that we would announce: above any that was proved."""
+        announced = 0 if self.led_by is None else self.led_by.epoch.number
+        logged = 0 if self._follower is None else self._follower.precedence[0]
+        return max(announced, logged, self._last_epoch) + 1
+
+    @property
+    def rank(self) -> int | None:
+        """Our rank as leader of that epoch; None: we are not appointed."""
+        authority = self._guest.authority
+        if authority is None:
+            return None
+        return authority.rank(self.next_epoch, self._identity.public_key)
+
+    async def contact(self) -> None:
+        """Returns once the broker has answered. Raises `UnreachableError` or `FatalLinkError`."""
+        waiting = asyncio.ensure_future(self._contact.wait())
+        try:
+            while not waiting.done():
+                self._raise_failure()
+                await asyncio.wait((waiting,), timeout=TICK_SECONDS)
+            waiting.result()
+        finally:
+            waiting.cancel()
+
+    async def until_led(self, seconds: float) -> bool:
+        """Whether somebody is proved to lead, or have led, within so many seconds."""
+        until = now() + seconds
+        while self.led_by is None and now() < until:
+            await self._tick()
+        return self.led_by is not None
+
+    async def listen(self, seconds: float) -> bool:
+        """Whether a leader is alive: heard within so many seconds."""
+        until = now() + seconds
+        while not self._alive.is_set() and now() < until:
+            await self._tick()
+        return self._alive.is_set()
+
+    def tell_who_leads(self) -> None:
+        """Say why we do not lead."""
+        said = self.led_by
+        if said is not None:
+            self._say(
+                f"{self._run} is led by {fingerprint(said.leader)} ({_who(said)}) in epoch "
+                f"{said.epoch.number}, which is at version {max(said.epoch.version, self.goal)}: "
+                "following it as a standby; --take-over would make it step aside"
+            )
+
+    async def follow(self) -> Epoch | None:
+        """Follow until the run ends: how, or None: it is our turn to lead, and nobody else does.
+
+        Raises `ShoalError` where we can't go on.
+        """
+        if self._follower is not None and self.led_by is not None:
+            self._hold_to(self.led_by)
+        while True:
+            ended = self._ended()
+            if ended is not None:
+                return ended
+            rank = self.rank
+            if self.ledger is not None and rank is not None and self._vigil.turn(rank, now()):
+                silence = self._vigil.silence(now())
+                self._say(f"nobody leads: no sign of life for {silence:.1f} s; asking the others")
+                self._alive.clear()
+                if await self.gather(unless=self._alive.is_set):
+                    return None
+                if self.led_by is not None:
+                    self._hold_to(self.led_by)
+            await self._tick()
+
+    async def gather(self, unless: Callable[[], bool] = lambda: False) -> bool:
+        """Collect what peers have beyond us; True once nobody has. False: somebody leads, by a new
+        epoch or as `unless` tells, and we stopped."""
+        follower = self._follower
+        assert follower is not None
+        before = self.led_by
+        gathering = self._gathering = Gathering(now(), self._random)
+        # Whoever followed a later epoch than our last update's may be behind us, and yet right.
+        last, _ = follower.precedence
+        from_version = follower.version if self.next_epoch <= last + 1 else 0
+        everybody = topics.ask(self._run, topics.ALL, self._guest.peer)
+        self._link.publish(everybody, plain(messages.Latest(from_version)), qos=1)
+        version, missing = follower.version, 0
+        try:
+            while not gathering.done:
+                if unless() or self._place != (None if before is None else place_of(before)):
+                    return False
+                at = (follower.precedence[0], follower.version)
+                if gathering.tick(*at, follower.busy, now()):
+                    epoch, missing = gathering.goal
+                    self._do(follower.gathered((epoch, 0), missing, now()))
+                await self._tick()
+        finally:
+            self._gathering = None
+        self.gathered = True
+        if follower.version > version:
+            self._say(f"peers had updates {version} to {follower.version - 1}, which we lacked")
+        elif missing > follower.version:
+            self._say(f"somebody claims version {missing}, but sends no updates that prove it")
+        return True
+
+    # What comes in.
+
+    def _on_connected(self, first: bool) -> None:
+        self._contact.made(first)
+        self._vigil.connected(now())
+        self._guest.forget()
+        self._hello_at = 0.0
+
+    def _on_disconnected(self, reason: str) -> None:
+        self._vigil.disconnected()
+        self._guest.forget()
+        if self._follower is not None:
+            self._do(self._follower.unheard(now()))
+        self._say(f"broker lost: {reason}")
+
+    def _on_message(self, topic: str, payload: bytes) -> None:
+        """Anything from the broker: hostile until proved otherwise."""
+        parsed = topics.parse(topic)
+        if parsed is None or parsed.run != self._run:
+            return
+        try:
+            if parsed.kind == "epoch":
+                self._hear_epoch(payload)
+            elif parsed.kind == "beat":
+                self._hear_beat(open_plain(payload))
+            elif parsed.kind == "update":
+                self._hear_update(payload)
+            elif parsed.kind == "in":
+                self._hear_leader(payload)
+            elif parsed.kind == "snap" and parsed.server is not None:
+                self._hear_peer(parsed.server, payload)
+            elif parsed.kind == "ask" and parsed.joiner is not None:
+                self._hear_question(parsed.joiner, open_plain(payload))
+        except WireError as error:
+            _LOGGER.debug("ignored a message on %s: %s", topic, error)
+        except ShoalError as error:
+            self._fail(error)
+
+    def _hear_epoch(self, payload: bytes) -> None:
+        if not payload:
+            return  # somebody cleared what the broker retains
+        self._look_at_signature()
+        news = self._guest.hear_epoch(payload)
+        said = self._guest.announcement
+        assert said is not None
+        if self.ledger is not None and said.authority != self.ledger.authority:
+            self.ledger.learn(said.authority)
+        if news:
+            self._vigil.proved(said.epoch.number, now())
+            self._hello_at = 0.0
+            self._say(f"epoch {said.epoch.number} is led by {_who(said)}")
+            if self._follower is None:
+                self._open_ledger(said)
+            elif self._gathering is None:
+                self._hold_to(said)
+
+    def _hear_beat(self, message: messages.AnyMessage) -> None:
+        if not isinstance(message, messages.Beat):
+            raise WireError("not a beat")
+        if self._vigil.beat(message, now()):
+            self._alive.set()
+            said = self.led_by
+            at_hand = said is not None and message.epoch == said.epoch.number
+            if at_hand and self._follower is not None and self._gathering is None:
+                self._do(self._follower.hinted(message.version, now()))
+
+    def _hear_update(self, payload: bytes) -> None:
+        follower, ledger = self._follower, self.ledger
+        if follower is None or ledger is None:
+            return
+        self._look_at_signature()
+        entry = ledger.open(payload)
+        if not follower.wants(entry.version):
+            return
+        if entry.version >= self._newest and entry.precedence == self._place:
+            self._newest = entry.version + 1
+            self._vigil.proved(entry.update.epoch, now())
+            if self._gathering is not None:
+                self._alive.set()
+        ours = ledger.entry(entry.version) if entry.version < follower.version else None
+        if self._gathering is not None and ours is None:
+            self._gathering.moved(now())
+        self._do(follower.heard(entry, ours, now()))
+
+    def _hear_leader(self, payload: bytes) -> None:
+        if wrapping_of(payload) is Wrapping.SEALED:
+            self._hear_sealed(self._guest.unseal(payload))
+            return
+        if isinstance(peek_signed(payload), messages.Update):
+            self._hear_update(payload)
+            return
+        self._look_at_signature()
+        welcome = self._guest.hear_welcome(payload)
+        self._vigil.proved(welcome.epoch, now())
+        if welcome.refused:
+            if welcome.refused != self._refused:
+                self._say(f"the leader does not let us in: {welcome.refused}")
+            self._refused = welcome.refused
+        elif self._follower is not None and self._gathering is None:
+            self._refused = ""
+            self._newest = max(self._newest, welcome.version)
+            self._do(self._follower.welcomed(welcome.version, welcome.digest, now()))
+
+    def _hear_sealed(self, message: messages.AnyMessage) -> None:
+        match message:
+            case messages.Entrust():
+                secret = self._guest.secret(message)
+                if self.ledger is not None:
+                    self._start(self._keep_secret(self.ledger, secret), "work")
+            case messages.Notice(code="hello-again"):
+                self._guest.forget()
+                self._hello_at = 0.0
+            case messages.Notice(code="say"):
+                self._say(f"the leader says: {message.text}")
+            case _:
+                return
+
+    def _hear_peer(self, server: str, payload: bytes) -> None:
+        """The answer of a peer to what we gather."""
+        if self._gathering is None:
+            return
+        if wrapping_of(payload) is Wrapping.SIGNED:
+            self._hear_update(payload)
+            return
+        said = open_plain(payload)
+        if isinstance(said, messages.Reached):
+            self._gathering.reached(server, said)
+
+    def _hear_question(self, joiner: str, question: messages.AnyMessage) -> None:
+        """Somebody gathers what we might have."""
+        if joiner == self._guest.peer or self.ledger is None:
+            return
+        if isinstance(question, messages.Latest) and self.version > question.version:
+            delay = self._random.uniform(0.0, ANSWER_WITHIN)
+            reached = messages.Reached(self.version, self.ledger.precedence[0])
+            self._later(delay, lambda: self._answer(joiner, plain(reached)))
+        elif isinstance(question, messages.CatchUp):
+            end = min(self.version, question.version + ANSWER_UPDATES)
+            for payload in self.ledger.log.updates(question.version, end):
+                self._answer(joiner, payload)
+
+    def _answer(self, joiner: str, payload: bytes) -> None:
+        if self._answers.take(len(payload), now()):
+            self._link.publish(topics.snapshot(self._run, self._guest.peer, joiner), payload)
+
+    # What is done.
+
+    def _hold_to(self, said: Announcement) -> None:
+        """Follow whoever leads that epoch, from a new hello on."""
+        assert self._follower is not None
+        self._newest = 0
+        self._hello_at = 0.0
+        self._guest.forget()
+        self._do(self._follower.led(place_of(said), now()))
+
+    def _do(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case Apply():
+                    self._start(self._apply(command.entry), "work")
+                case Part():
+                    self._start(self._part(command.version), "work")
+                case Ask():
+                    self._ask(command.message)
+                case Tell():
+                    self._say(command.text)
+                case GiveUp():
+                    self._fail(FollowError(command.reason))
+
+    def _ask(self, message: messages.CatchUp) -> None:
+        if self._gathering is not None:
+            for peer in self._gathering.asked:
+                topic = topics.ask(self._run, peer, self._guest.peer)
+                self._link.publish(topic, plain(message), qos=1)
+        elif self._guest.agreed:
+            request = self._guest.topic(topics.request)
+            self._link.publish(request, self._guest.seal(message), qos=1)
+
+    async def _apply(self, entry: Entry) -> None:
+        assert self.ledger is not None and self._follower is not None
+        try:
+            await asyncio.to_thread(self.ledger.advance, entry)
+        except (MismatchError, WireError) as error:
+            self._do(self._follower.failed(str(error), now()))
+        else:
+            self._do(self._follower.advanced(now()))
+            self._on_progress(self)
+
+    async def _part(self, version: int) -> None:
+        ledger, follower = self.ledger, self._follower
+        assert ledger is not None and follower is not None
+        said = self.led_by
+        leader = "others" if said is None else f"epoch {said.epoch.number}, led by {_who(said)}"
+        count = await asyncio.to_thread(ledger.set_back, version, f"the run went on with {leader}")
+        self._say(
+            f"the run went on from version {version} without us: {count} updates of ours "
+            f"(versions {version} to {version + count - 1}) are set aside in {ledger.log.path}"
+        )
+        self._do(follower.parted(ledger.digest, ledger.precedence, now()))
+        self._on_progress(self)
+
+    async def _keep_secret(self, ledger: Ledger, secret: bytes) -> None:
+        if ledger.directory.has_secret and ledger.directory.read_secret() == secret:
+            return
+        await asyncio.to_thread(ledger.directory.keep_secret, secret)
+        self._say("entrusted with the run's secret: work in progress will count if we lead")
+
+    def _open_ledger(self, said: Announcement) -> None:
+        if not self._opening:
+            self._opening = True
+            self._start(self._make_ledger(said), "work")
+
+    async def _make_ledger(self, said: Announcement) -> None:
+        try:
+            spec = from_bytes(said.epoch.spec)
+        except SpecError as error:
+            raise FollowError(f"{self._run} can't be followed by this version: {error}") from None
+        assert not isinstance(self._open, Ledger)
+        ledger = await asyncio.to_thread(self._open, spec, said.authority)
+        self.ledger = ledger
+        if self.led_by is not None:
+            ledger.learn(self.led_by.authority)
+        self._begin(ledger)
+        if self.led_by is not None:
+            self._hold_to(self.led_by)
+
+    def _begin(self, ledger: Ledger) -> None:
+        self._last_epoch = last_epoch(ledger.log, ledger.authority)
+        self._vigil.outdone(self._last_epoch)
+        self._follower = Follower(
+            ledger.version, ledger.digest, ledger.precedence, ledger.log.base, self._random
+        )
+
+    async def _tick(self) -> None:
+        await asyncio.sleep(TICK_SECONDS)
+        self._raise_failure()
+        time = now()
+        if self._follower is not None:
+            self._do(self._follower.tick(time))
+        if self._link.connected and self.led_by is not None and self._follower is not None:
+            self._keep_session(time)
+
+    def _keep_session(self, time: float) -> None:
+        request, status = self._guest.topic(topics.request), self._guest.topic(topics.status)
+        if not self._guest.agreed or self._vigil.wants_proof(time):
+            if time >= self._hello_at:
+                self._hello_at = time + HELLO_SECONDS
+                self._link.publish(request, self._guest.hello(self.version), qos=1)
+        elif time >= self._status_at:
+            self._status_at = time + STATUS_SECONDS
+            alive = self._guest.seal(messages.Status("idle", self.version))
+            self._link.publish(status, alive, qos=1)
+
+    def _ended(self) -> Epoch | None:
+        """How the run ended, once we have all of it, or nobody is there to give us the rest."""
+        said = self.led_by
+        if said is None or said.epoch.state not in ("finished", "stopped"):
+            self._ended_at = None
+            return None
+        if self._ended_at is None:
+            self._ended_at = now()
+        complete = self.settled and self.version >= self.goal and self.version > 0
+        late = now() - self._ended_at > LAST_UPDATES_SECONDS
+        return said.epoch if complete or late else None
+
+    @property
+    def _place(self) -> tuple[int, int] | None:
+        return None if self.led_by is None else place_of(self.led_by)
+
+    def _look_at_signature(self) -> None:
+        if not self._signatures.take(1, now()):
+            raise WireError("more signatures than there is time for")
+
+    def _later(self, delay: float, action: Callable[[], None]) -> None:
+        def act() -> None:
+            self._timers.discard(timer)
+            action()
+
+        timer = asyncio.get_running_loop().call_later(delay, act)
+        self._timers.add(timer)
+
+    def _start(self, work: Coroutine[Any, Any, None], name: str = "link") -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None:
+            self._fail(failure)
+
+    def _fail(self, failure: BaseException) -> None:
+        if self._failure is None:
+            self._failure = failure
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+
+def _who(said: Announcement) -> str:
+    return "the run key" if said.epoch.rank == 0 else f"delegate {said.epoch.rank}"
