@@ -1,22 +1,29 @@
-"""How long to wait before the next attempt: decorrelated jitter between 0.1 and 30 seconds."""
+"""How long to wait before the next attempt: a random part of how long it failed already."""
 
 from __future__ import annotations
 
 from random import Random
 
 SHORTEST = 0.1
-"""Seconds. Also what to give as `previous` before the first attempt."""
+"""Seconds."""
+
+SPREAD = 0.3
+"""Seconds in which all return who lost the same broker for a moment."""
 
 LONGEST = 30.0
 """Seconds."""
 
+SHARE = 1.0 / 3.0
+"""Of the time that went by in vain: who waits no longer than that finds a broker that is back
+within a third of the time for which it was away, a ninth on average."""
 
-def next_delay(previous: float, random: Random) -> float:
-    """Seconds to wait now, after having waited `previous` seconds the last time.
 
-    Uniform between the shortest delay and three times the previous one ("decorrelated jitter",
-    Brooker, Exponential Backoff And Jitter, 2015): clients that lost the same broker at the same
-    moment spread out at once and stay spread.
+def next_delay(away: float, random: Random) -> float:
+    """Seconds to wait now, after `away` seconds in vain.
+
+    Uniform between the shortest delay and a part of `away`: attempts become rarer by a constant
+    factor, as they do where each delay is a multiple of the last one, and peers that lost the same
+    broker at the same moment spread out at once and stay spread ("full jitter", Brooker,
+    Exponential Backoff And Jitter, 2015).
     """
-    ceiling = max(SHORTEST, 3.0 * previous)
-    return min(LONGEST, random.uniform(SHORTEST, ceiling))
+    return random.uniform(SHORTEST, min(LONGEST, max(SPREAD, SHARE * away)))

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from protocol.address import Address
-from protocol.backoff import SHORTEST, next_delay
+from protocol.backoff import next_delay
 from protocol.connection import (
     Connection,
     ConnectionLostError,
@@ -139,20 +139,22 @@ class Link:
         Raises FatalLinkError where only a person can help. Cancelled, it cuts the connection
         without a goodbye, so that the will tells the others.
         """
-        delay = SHORTEST
+        delay = 0.0
         first = True
         loop = asyncio.get_running_loop()
+        lost = loop.time()
         while not self._closing.is_set():
             started = loop.time()
             reason, came_up = await self._one_life(first)
+            ended = loop.time()
             if came_up:
                 first = False
-                if loop.time() - started > delay:
+                if ended - started > delay:
                     # Only a connection that outlived the last wait proves the broker well.
-                    delay = SHORTEST
+                    lost = ended
             if self._closing.is_set():
                 return
-            delay = next_delay(delay, self._random)
+            delay = next_delay(ended - lost, self._random)
             self._on_retry(reason, delay)
             try:
                 async with asyncio.timeout(delay):

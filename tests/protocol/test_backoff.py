@@ -1,50 +1,62 @@
 from __future__ import annotations
 
 from random import Random
+from statistics import fmean
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.backoff import LONGEST, SHORTEST, next_delay
+from protocol.backoff import LONGEST, SHARE, SHORTEST, SPREAD, next_delay
 
 
-class Extreme(Random):
-    """Always the lowest, or always the highest of what may come."""
-
-    def __init__(self, *, highest: bool) -> None:
-        super().__init__()
-        self.highest = highest
+class Highest(Random):
+    """Always the highest of what may come."""
 
     def uniform(self, a: float, b: float) -> float:
-        return b if self.highest else a
+        return b
+
+
+def attempts(back_after: float, random: Random) -> list[float]:
+    """When a broker was tried that is back so many seconds after it was lost; the last is when it
+    was found."""
+    moments = [next_delay(0.0, random)]
+    while moments[-1] < back_after:
+        moments.append(moments[-1] + next_delay(moments[-1], random))
+    return moments
 
 
 @given(st.floats(min_value=0.0, max_value=1e12), st.integers())
-def test_every_delay_lies_between_the_bounds(previous: float, seed: int) -> None:
-    delay = next_delay(previous, Random(seed))
+def test_every_delay_lies_between_the_bounds(away: float, seed: int) -> None:
+    delay = next_delay(away, Random(seed))
     assert SHORTEST <= delay <= LONGEST
-    assert delay <= max(SHORTEST, 3.0 * previous)
+    assert delay <= max(SPREAD, SHARE * away)
 
 
 def test_the_bounds_are_those_of_the_protocol() -> None:
     assert (SHORTEST, LONGEST) == (0.1, 30.0)
 
 
-def test_the_highest_delays_triple_until_the_longest() -> None:
-    delays, delay = [], SHORTEST
-    for _ in range(8):
-        delay = next_delay(delay, Extreme(highest=True))
-        delays.append(delay)
-    assert delays == pytest.approx([0.3, 0.9, 2.7, 8.1, 24.3, 30.0, 30.0, 30.0])
+def test_the_highest_delays_grow_with_the_time_in_vain_until_the_longest() -> None:
+    delays = [next_delay(away, Highest()) for away in (0.0, 0.9, 1.8, 9.0, 60.0, 90.0, 1e6)]
+    assert delays == pytest.approx([0.3, 0.3, 0.6, 3.0, 20.0, 30.0, 30.0])
 
 
-def test_a_lucky_draw_comes_back_to_the_shortest_from_anywhere() -> None:
-    assert next_delay(LONGEST, Extreme(highest=False)) == SHORTEST
+@pytest.mark.parametrize("back_after", [0.05, 0.5, 1.3, 2.0, 5.0, 20.0, 80.0])
+def test_a_broker_that_is_back_is_found_soon(back_after: float) -> None:
+    late = [attempts(back_after, Random(seed))[-1] - back_after for seed in range(2000)]
+    assert max(late) <= max(SPREAD, SHARE * back_after)
+    assert fmean(late) <= max(0.2, 0.15 * back_after)
+
+
+def test_the_attempts_become_rare() -> None:
+    counts = [len(attempts(3600.0, Random(seed))) for seed in range(100)]
+    assert max(counts) < 350
+    assert 200 < fmean(counts) < 300  # some 50 until they are 15 s apart on average
 
 
 def test_clients_that_lost_the_broker_together_do_not_return_together() -> None:
-    first = [next_delay(SHORTEST, Random(seed)) for seed in range(1000)]
+    first = [next_delay(0.0, Random(seed)) for seed in range(1000)]
     tenths = [int((delay - SHORTEST) / (2 * SHORTEST) * 10) for delay in first]
     assert all(50 <= tenths.count(tenth) <= 150 for tenth in range(10))
 

@@ -538,18 +538,16 @@ async def test_after_this_machine_slept_the_connection_is_renewed(
         await peer.hear("connected", False)
 
 
-class Highest(Random):
-    def uniform(self, a: float, b: float) -> float:
-        return b
-
-
-@pytest.mark.parametrize(
-    ("lives", "expected"), [([0.0, 0.0, 0.0], [0.3, 0.9]), ([0.0, 0.4, 0.0], [0.3, 0.3])]
-)
+@pytest.mark.parametrize(("lives", "fresh"), [([0.0, 0.0, 0.0], False), ([0.0, 0.4, 0.0], True)])
 async def test_only_a_connection_that_lasts_makes_the_delays_short_again(
-    lives: list[float], expected: list[float]
+    lives: list[float], fresh: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connections = 0
+    aways: list[float] = []
+
+    def a_tenth(away: float, random: Random) -> float:
+        aways.append(away)
+        return 0.1
 
     async def drop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal connections
@@ -559,15 +557,17 @@ async def test_only_a_connection_that_lasts_makes_the_delays_short_again(
         await read_packet(reader)
         await asyncio.sleep(lives[connections - 1])
 
+    monkeypatch.setattr("protocol.link.next_delay", a_tenth)
     async with scripted_broker(drop) as url:
         peer = Peer(url)
-        peer.link._random = Highest()
         peer.link._on_connected = lambda first: peer.link.publish("t", b"here I am")
         peer.start()
         await peer.until(lambda: peer.kinds().count("retry") == 2)
         await peer.link.close()
     assert peer.kinds() == ["disconnected", "retry"] * 2
-    assert [words[2] for words in peer.said if words[0] == "retry"] == pytest.approx(expected)
+    assert [words[2] for words in peer.said if words[0] == "retry"] == [0.1, 0.1]
+    assert aways[0] == 0.0
+    assert (aways[1] == 0.0) if fresh else (aways[1] >= 0.1)
 
 
 async def test_a_broker_that_hangs_up_on_the_answer_never_was_there() -> None:
