@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coordinator import history_cli
+
 if TYPE_CHECKING:
     from coordinator.console import Console
     from coordinator.directory import BrokerChoice
@@ -73,6 +75,7 @@ def register(app: typer.Typer) -> None:
         epilog="Example: shoal host CartPole-v1 --broker embedded --population 256", name="host"
     )(host)
     app.command(epilog="Example: shoal demo CartPole-v1 --workers 2 --seed 1", name="demo")(demo)
+    history_cli.register(app)
 
 
 def host(

@@ -534,19 +534,20 @@ class UpdateLog(LogReader):
 
         What was evaluated at versions that only those updates lead to goes. Raises `LogError`.
         """
-        taken = list(self.rows(first))
         now = time.time()
+        taken = [AsideRow(row, _epoch_of(row.payload), now, why) for row in self.rows(first)]
         with self._lock, self._writing(f"can't set the updates from {first} on aside"):
-            self._connection.executemany(
-                f"INSERT INTO aside ({_UPDATE_COLUMNS}, epoch, set_aside_at, why) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                [(*_values(row), _epoch_of(row.payload), now, why) for row in taken],
-            )
+            self._insert_aside(taken)
             self._connection.execute("DELETE FROM updates WHERE version >= ?", (first,))
             for table in ("evaluations", "results"):
                 self._connection.execute(f"DELETE FROM {table} WHERE version > ?", (first,))
         del self._ends[max(0, first - self._base) + 1 :]
         return len(taken)
+
+    def keep_aside(self, rows: Sequence[AsideRow]) -> None:
+        """Keep updates that were set aside, in another copy of this log. Raises `LogError`."""
+        with self._lock, self._writing("can't keep updates that were set aside"):
+            self._insert_aside(rows)
 
     def note(self, key: str, value: Value) -> None:
         """Keep a value under this key, in place of an earlier one. Raises `LogError`."""
@@ -563,6 +564,12 @@ class UpdateLog(LogReader):
         if first < self._base:
             raise LogError(f"{self._path} begins at version {self._base}: {first} is archived")
         return self._ends[end - self._base] - self._ends[first - self._base]
+
+    def _insert_aside(self, rows: Sequence[AsideRow]) -> None:
+        self._connection.executemany(
+            f"INSERT INTO aside ({_ASIDE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            [(*_values(row.update), row.epoch, row.set_aside_at, row.why) for row in rows],
+        )
 
     def _prepare(self, run: str) -> None:
         found = self._format()

@@ -1,0 +1,154 @@
+"""Makes a new run of any version of an old one.
+
+What is carried over: the parameters; the optimizer's slots where the kind of optimizer stays the
+same; the observation statistics where both runs normalise. What begins anew: the version and all
+counters, so that rules such as `stop.updates` count from the fork on; sigma, which is the new
+spec's; and the seed, so that perturbations which made the parameters are not tried on them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from coordinator.directory import RunDirectory
+from coordinator.history.past import HistoryError, Past
+from coordinator.log import ROOT, UpdateLog
+from protocol import normalizer, replay, snapshot
+from protocol import spec as run_spec
+from protocol.identity import Identity, new_secret, run_id
+from protocol.normalizer import NormalizerState
+from protocol.spec import RunSpec
+from protocol.state import State, params_hash
+
+_NO_DIGEST_YET = "0" * 32
+
+
+@dataclass(frozen=True, slots=True)
+class Forked:
+    """A run that can be led, and what it has of the old one."""
+
+    run: str
+    directory: Path
+    spec: RunSpec
+    params_hash: str
+    keeps_slots: bool
+    keeps_statistics: bool
+
+
+def fork(past: Past, origin: State, changes: Mapping[str, Any], where: Path | None) -> Forked:
+    """Make the directory of a run that begins with `origin`, a version of the past run.
+
+    `changes` are values of the spec, table by table. Raises `ShoalError`: a value that breaks a
+    rule, a change of the policy's shape, a directory that is taken.
+    """
+    spec = changed_spec(past.spec, origin.version, changes)
+    state = carried_over(past.spec, spec, origin)
+    digest = snapshot.state_digest(state).hex()
+    policy = msgspec.structs.replace(spec.policy, initial_digest=digest)
+    spec = msgspec.structs.replace(spec, policy=policy)
+    identity = Identity.generate()
+    run = run_id(spec.name, identity.public_key)
+    directory = RunDirectory.create(where if where is not None else Path("runs") / run, run)
+    with closing(directory):
+        identity.save(directory.key_path)
+        directory.keep_secret(new_secret())
+        directory.write_spec(spec)
+        directory.snapshots.freeze(state)
+        with closing(UpdateLog(directory.log_path, run)) as log:
+            log.note(ROOT, identity.public_key.hex())
+    return Forked(
+        run=run,
+        directory=directory.path,
+        spec=spec,
+        params_hash=params_hash(state.theta),
+        keeps_slots=past.spec.optimizer.kind == spec.optimizer.kind,
+        keeps_statistics=origin.normalizer is not None and state.normalizer is not None,
+    )
+
+
+def changed_spec(old: RunSpec, version: int, changes: Mapping[str, Any]) -> RunSpec:
+    """The spec of a fork at that version, but for the digest of the state that it begins with.
+
+    Raises `SpecError`, and `HistoryError` for changes that a fork can't have.
+    """
+    _require_ours(changes)
+    begins = {"initialisation": "given", "initial_digest": _NO_DIGEST_YET}
+    raw = run_spec.merge(run_spec.to_plain(old), {"seed": next_seed(old.seed, version)})
+    spec = run_spec.parse(run_spec.merge(run_spec.merge(raw, changes), {"policy": begins}))
+    if spec.layers != old.layers:
+        raise HistoryError(
+            f"the policy would have layers {_shape(spec.layers)}, the parameters of the old run "
+            f"are for {_shape(old.layers)}: leave policy.hidden, policy.kind and the spaces of the "
+            "environment as they are, or begin a new run with `shoal host`"
+        )
+    return spec
+
+
+def carried_over(old: RunSpec, new: RunSpec, origin: State) -> State:
+    """Version 0 of a fork: what of the old run's state its spec has a place for."""
+    rules = replay.arithmetic(new)
+    fresh = rules.optimizer.initial_slots(rules.size)
+    same = old.optimizer.kind == new.optimizer.kind
+    statistics = None
+    if rules.observation_dims:
+        statistics = normalizer.initial_state(rules.observation_dims, rules.window)
+        if origin.normalizer is not None:
+            statistics = _with_window(origin.normalizer, rules.window)
+    return State(
+        version=0,
+        theta=origin.theta,
+        slots=dict(origin.slots) if same else fresh,
+        sigma=new.strategy.sigma,
+        normalizer=statistics,
+    )
+
+
+def next_seed(seed: int, version: int) -> int:
+    """The seed of a fork that is given none: of the old one and the version, so that all forks of
+    one version share their perturbations and can be compared."""
+    octets = blake2b(f"fork {seed} {version}".encode(), digest_size=8).digest()
+    return int.from_bytes(octets, "little") >> 1
+
+
+def changes_of(
+    assignments: Iterable[str], name: str | None = None, seed: int | None = None
+) -> dict[str, Any]:
+    """The values of `section.field=value` texts, of a name and of a seed. Raises `SpecError`."""
+    changes = run_spec.settings(assignments)
+    named = {"name": name, "seed": seed}
+    return changes | {key: value for key, value in named.items() if value is not None}
+
+
+def _require_ours(changes: Mapping[str, Any]) -> None:
+    policy = changes.get("policy")
+    for field in ("initialisation", "initial_digest"):
+        if isinstance(policy, Mapping) and field in policy:
+            raise HistoryError(
+                f"policy.{field} can't be set to {policy[field]!r}: a fork begins with the "
+                "parameters of the version that it is made of, leave it out"
+            )
+
+
+def _with_window(statistics: NormalizerState, window: int) -> NormalizerState:
+    """The same statistics, with room for the measures of `window` versions. Those before version 0
+    are of the old run: nothing of the new one is measured with them."""
+    ages = np.minimum(np.arange(window), statistics.window - 1)
+    return NormalizerState(
+        count=statistics.count,
+        mean=statistics.mean,
+        squares=statistics.squares,
+        shifts=statistics.shifts[ages],
+        exponents=statistics.exponents[ages],
+    )
+
+
+def _shape(layers: Iterable[tuple[int, int]]) -> str:
+    return " ".join(f"{inputs}x{outputs}" for inputs, outputs in layers)

@@ -1,0 +1,250 @@
+"""Proves a run directory: each signature, hash and snapshot, by replaying all of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from coordinator.history.past import Advance, Past, warm_up
+from coordinator.log import DamagedError, EvaluationRow, LogReader, UpdateRow
+from protocol import snapshot, state
+from protocol.errors import ShoalError
+from protocol.frozen import FrozenError
+from protocol.messages import Judged, Update
+from protocol.spec import RunSpec
+from protocol.state import State
+
+BEYOND = 1 << 50
+"""A version that no run reaches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something that is not as it should be."""
+
+    version: int
+    """that it concerns: the first that can't be reached, or that of a snapshot or evaluation"""
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What proving a run directory came to."""
+
+    run: str
+    base: int
+    """the version that the proof began at"""
+    reached: int
+    """the last version that is proved"""
+    claimed: int
+    """the version that the log says it leads to"""
+    params_hash: str
+    state_digest: str
+    signed_states: int = 0
+    """versions whose full state a signed update proves"""
+    snapshots: tuple[int, ...] = ()
+    """versions whose snapshot files hold the very state"""
+    seconds: float = 0.0
+    trained_seconds: float | None = None
+    """for which the run was led meanwhile; None where the log does not say"""
+    differences: tuple[Difference, ...] = field(default=())
+    """by version"""
+
+    @property
+    def sound(self) -> bool:
+        """Whether all is as it should be."""
+        return not self.differences
+
+    @property
+    def versions_per_second(self) -> float:
+        """How fast the versions were replayed."""
+        return (self.reached - self.base) / self.seconds if self.seconds else 0.0
+
+    @property
+    def times_faster(self) -> float | None:
+        """How many times faster than they were trained."""
+        return None if not self.trained_seconds else self.trained_seconds / self.seconds
+
+
+def unreadable(run: str, error: ShoalError) -> Verdict:
+    """The verdict on a log that can't even be opened."""
+    version = error.version if isinstance(error, DamagedError) else 0
+    return Verdict(run, 0, 0, 0, "", "", differences=(Difference(version, str(error)),))
+
+
+def verify(past: Past, advance: Advance) -> Verdict:
+    """Read everything and replay it from the first version that is here. Never raises for damage:
+    the verdict has it."""
+    try:
+        before = past.beginning()
+    except ShoalError as error:
+        return unreadable(past.run, error)
+    return _Proof(past, before).carried_out(advance)
+
+
+def expected_row(spec: RunSpec, row: UpdateRow, update: Update) -> UpdateRow:
+    """The row of an update with what the signed message says too."""
+    return replace(row, members=update.episodes // spec.environment.episodes, late=update.late)
+
+
+def expected_evaluation(row: EvaluationRow, judged: Judged) -> EvaluationRow:
+    """The row of an evaluation with what the signed message says too."""
+    return replace(
+        row,
+        episodes=judged.episodes,
+        mean=judged.mean,
+        deviation=judged.deviation,
+        steps=judged.steps,
+        full=judged.full,
+    )
+
+
+class _Proof:
+    """One pass over a run directory."""
+
+    def __init__(self, past: Past, before: State) -> None:
+        self._past = past
+        self._state = before
+        self._differences: list[Difference] = []
+        self._signed_states = 0
+        self._frozen = set(past.snapshots.versions())
+        self._proved: list[int] = []
+        self._trained: list[float] = []
+
+    def carried_out(self, advance: Advance) -> Verdict:
+        past, base = self._past, self._state.version
+        claimed = self._claimed()
+        warm_up(past.rules)
+        began = time.perf_counter()
+        evaluations = self._evaluations()
+        self._compare_snapshot()
+        try:
+            states, rows = past.states(self._state, claimed), _rows(past, base, claimed)
+            for (reached, update), row in zip(states, rows, strict=False):
+                self._state = reached
+                self._signed_states += bool(update.state_digest)
+                self._trained.append(row.seconds)
+                self._compare_row(row, update)
+                self._compare_evaluations(update, evaluations)
+                self._compare_snapshot()
+                advance(self._state.version - base, claimed - base)
+        except DamagedError as error:
+            self._differs(error.version + 1, str(error))
+        except ShoalError as error:
+            self._differs(self._state.version + 1, str(error))
+        seconds = time.perf_counter() - began
+        if claimed == BEYOND:
+            claimed = self._state.version
+        self._look_at_the_rest(claimed)
+        return Verdict(
+            run=past.run,
+            base=base,
+            reached=self._state.version,
+            claimed=claimed,
+            params_hash=state.params_hash(self._state.theta),
+            state_digest=snapshot.state_digest(self._state).hex(),
+            signed_states=self._signed_states,
+            snapshots=tuple(self._proved),
+            seconds=seconds,
+            trained_seconds=self._trained_seconds(),
+            differences=tuple(sorted(self._differences, key=lambda each: each.version)),
+        )
+
+    def _differs(self, version: int, reason: str) -> None:
+        self._differences.append(Difference(version, reason))
+
+    def _claimed(self) -> int:
+        try:
+            return self._past.version
+        except ShoalError:  # which is where the last update lies: each is read until there
+            return BEYOND
+
+    def _trained_seconds(self) -> float | None:
+        """From the first to the last update that was replayed, and as long again for the first."""
+        known = [seconds for seconds in self._trained if seconds > 0.0]
+        if len(known) < len(self._trained) or not known:
+            return None
+        if self._state.version == len(known):
+            return known[-1]
+        span = known[-1] - known[0]
+        return span * len(known) / (len(known) - 1) if len(known) > 1 else None
+
+    def _compare_snapshot(self) -> None:
+        version = self._state.version
+        if version not in self._frozen:
+            return
+        self._frozen.discard(version)
+        try:
+            frozen = self._past.snapshots.open(version)
+        except FrozenError as error:
+            self._differs(version, str(error))
+            return
+        if frozen.digest != snapshot.state_digest(self._state):
+            self._differs(
+                version,
+                f"{frozen.path} holds another state: remove it, or run `shoal repair "
+                f"{self._past.directory}`",
+            )
+        else:
+            self._proved.append(version)
+
+    def _compare_row(self, row: UpdateRow, update: Update) -> None:
+        expected = expected_row(self._past.spec, row, update)
+        if row != expected:
+            self._differs(
+                row.version + 1,
+                f"the log says {row.members} members, {row.late} late of update {row.version}, "
+                f"its signed message {expected.members} and {expected.late}",
+            )
+
+    def _compare_evaluations(self, update: Update, rows: Mapping[int, EvaluationRow]) -> None:
+        for judged in update.judged:
+            row = rows.get(judged.version)
+            if row is not None and row != expected_evaluation(row, judged):
+                self._differs(
+                    judged.version,
+                    f"the log says {row.mean:g} over {row.episodes} episodes of the centre of "
+                    f"version {judged.version}, signed update {update.version} says "
+                    f"{judged.mean:g} over {judged.episodes}",
+                )
+
+    def _evaluations(self) -> dict[int, EvaluationRow]:
+        found: dict[int, EvaluationRow] = {}
+        for log in self._past.logs:
+            try:
+                found |= {row.version: row for row in log.evaluations()}
+            except ShoalError as error:
+                self._differs(self._state.version, str(error))
+        return found
+
+    def _look_at_the_rest(self, claimed: int) -> None:
+        """What no update depends on."""
+        for version in sorted(self._frozen):
+            if version > claimed:
+                self._differs(version, f"a snapshot of version {version} is beyond the log's end")
+        for log in self._past.logs:
+            for problem in _unsound(log):
+                self._differs(claimed, problem)
+
+
+def _rows(past: Past, first: int, end: int) -> Iterator[UpdateRow]:
+    for log, bound in past.pieces(end):
+        if first < bound:
+            yield from log.rows(first, bound)
+            first = bound
+
+
+def _unsound(log: LogReader) -> Iterator[str]:
+    """What is wrong with the tables beside that of the updates, and with the file as such."""
+    for read in (log.results, log.aside_rows):
+        try:
+            read()
+        except ShoalError as error:
+            yield str(error)
+    try:
+        damage = log.damage()
+    except ShoalError as error:
+        damage = str(error)
+    if damage:
+        yield f"the file {log.path} is damaged ({damage}): run `shoal repair {log.path.parent}`"
