@@ -6,6 +6,7 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import numpy as np
@@ -23,10 +24,12 @@ from protocol.messages import (
     ChunkRequest,
     Credit,
     Hello,
+    Holding,
     Refusal,
     Result,
     Status,
     Task,
+    Wanted,
     Who,
     pack_returns,
 )
@@ -196,6 +199,20 @@ def catch_up_in_a_loop(scene: Scene) -> None:
         scene.mallory.ask(CatchUp(0))
 
 
+def catch_up_with_nonsense(scene: Scene) -> None:
+    us = f"{scene.mallory.identity.worker}-{scene.mallory.session}"
+    honest = f"{scene.honest.identity.worker}-{scene.honest.session}"
+    failed = ("", "x" * 23, us, *[honest] * 13)
+    for want in get_args(Wanted):
+        for version in (0, 2, 3, 1 << 40):
+            scene.mallory.ask(CatchUp(version, want, failed))
+
+
+def snapshots_that_nobody_has(scene: Scene) -> None:
+    for version in (0, 1, 2, 64, 1 << 40, *range(100, 400)):
+        scene.mallory.ask(Holding(version))
+
+
 def questions_to_everybody(scene: Scene) -> None:
     for _ in range(300):
         scene.mallory.link.publish(topics.WHO, plain(Who()))
@@ -231,6 +248,8 @@ ATTACKS = [
     chunks_out_of_range,
     catch_up_from_the_future,
     catch_up_in_a_loop,
+    catch_up_with_nonsense,
+    snapshots_that_nobody_has,
     questions_to_everybody,
     garbage_everywhere,
 ]
