@@ -124,7 +124,10 @@ def log(
 
 def verify(run_dir: RunDir, archives: Archives = None, as_json: AsJson = False) -> None:
     """Prove a run: replay all of it, check every signature, hash and snapshot."""
-    verdict = _verdict(run_dir, archives or [])
+    from coordinator.history.verify import verify_directory
+
+    with _progress("proved") as advance:
+        verdict = verify_directory(run_dir, archives or (), advance)
     if as_json:
         first = verdict.differences[0] if verdict.differences else None
         _print_json(
@@ -314,23 +317,6 @@ def key_rotate(run_dir: RunDir) -> None:
     rotated = rotate(run_dir)
     print(f"the key {rotated.identity.fingerprint} is in charge from epoch {rotated.epoch} on")
     print(f"the old one is {rotated.kept_as}: back the new one up (shoal key backup)")
-
-
-def _verdict(run_dir: Path, archives: list[Path]) -> Verdict:
-    from coordinator.history.past import HistoryError, opened, read_run
-    from coordinator.history.verify import unreadable
-    from coordinator.history.verify import verify as prove
-    from coordinator.log import LogError
-    from coordinator.recovery import RecoveryError
-
-    run = read_run(run_dir)
-    try:
-        with opened(run_dir, archives) as past, _progress("proved") as advance:
-            return prove(past, advance)
-    except (LogError, RecoveryError) as error:
-        if isinstance(error, HistoryError) or not (run_dir / "log.sqlite").exists():
-            raise
-        return unreadable(run, error)
 
 
 def _print_verdict(verdict: Verdict) -> None:

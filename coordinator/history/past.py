@@ -149,9 +149,10 @@ def opened(directory: Path, archives: Sequence[Path] = ()) -> Iterator[Past]:
     with ExitStack() as closing:
         log = closing.enter_context(LogReader(directory / "log.sqlite"))
         if log.run != run:
-            raise HistoryError(
+            raise DamagedError(
                 f"{log.path} belongs to the run {log.run[:60]!r}, {directory / 'run'} says {run}: "
-                "restore the one that is wrong from a backup"
+                f"restore the one that is wrong from a backup, or run `shoal repair {directory}`",
+                0,
             )
         yield Past(
             directory=directory,

@@ -152,7 +152,11 @@ class _Source:
         """All that is noted, as far as it can be told."""
         if self._log is not None:
             with suppress(ShoalError):
-                return self._log.notes()
+                return {
+                    key: value
+                    for key, value in self._log.notes().items()
+                    if isinstance(key, str) and value is not None
+                }
         return {key: values[0] for key, values in self._carved.notes.items()}
 
     def beside(self, tell: Tell) -> _Beside:
@@ -299,16 +303,15 @@ class _Mending:
         """What is about versions that the new log leads to, and what the old one said of itself; a
         run whose end is lost has not ended."""
         for evaluation in beside.evaluations:
-            if evaluation.version <= version:
+            if 0 <= evaluation.version <= version:
                 log.record_evaluation(evaluation)
-        log.keep_results([row for row in beside.results if row.version <= version])
+        log.keep_results([row for row in beside.results if 0 <= row.version <= version])
         log.keep_aside(beside.aside)
         for key, value in self._source.notes().items():
             if key not in _OWN_NOTES and (whole or key != ENDED):
                 log.note(key, value)
         log.note(ROOT, self._authority.root.hex())
-        if self._authority.charters:
-            log.note(CHARTERS, pack(list(self._authority.charters)))
+        log.note(CHARTERS, pack(list(self._authority.charters)))
         self._wrong += [v for v in self._directory.snapshots.versions() if v > version]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from coordinator.history.past import Advance, Past, warm_up
-from coordinator.log import DamagedError, EvaluationRow, LogReader, UpdateRow
+from coordinator.history.past import Advance, Past, opened, read_run, warm_up
+from coordinator.log import DamagedError, EvaluationRow, LogError, LogReader, UpdateRow
+from coordinator.recovery import RecoveryError
 from protocol import snapshot, state
 from protocol.errors import ShoalError
 from protocol.frozen import FrozenError
@@ -67,10 +69,20 @@ class Verdict:
         return None if not self.trained_seconds else self.trained_seconds / self.seconds
 
 
-def unreadable(run: str, error: ShoalError) -> Verdict:
-    """The verdict on a log that can't even be opened."""
-    version = error.version if isinstance(error, DamagedError) else 0
-    return Verdict(run, 0, 0, 0, "", "", differences=(Difference(version, str(error)),))
+def verify_directory(directory: Path, archives: Sequence[Path], advance: Advance) -> Verdict:
+    """Prove what a run directory holds of a run, with these archives of its log.
+
+    Damage of the log is for the verdict. Raises `ShoalError` where there is no run or no log, or
+    its spec can't be read.
+    """
+    run = read_run(directory)
+    try:
+        with opened(directory, archives) as past:
+            return verify(past, advance)
+    except (LogError, RecoveryError) as error:
+        if not (directory / "log.sqlite").exists():
+            raise
+        return _unreadable(run, error)
 
 
 def verify(past: Past, advance: Advance) -> Verdict:
@@ -79,8 +91,14 @@ def verify(past: Past, advance: Advance) -> Verdict:
     try:
         before = past.beginning()
     except ShoalError as error:
-        return unreadable(past.run, error)
+        return _unreadable(past.run, error)
     return _Proof(past, before).carried_out(advance)
+
+
+def _unreadable(run: str, error: ShoalError) -> Verdict:
+    """The verdict on a log that does not even tell how it begins."""
+    version = error.version if isinstance(error, DamagedError) else 0
+    return Verdict(run, 0, 0, 0, "", "", differences=(Difference(version, str(error)),))
 
 
 def expected_row(spec: RunSpec, row: UpdateRow, update: Update) -> UpdateRow:
