@@ -26,6 +26,10 @@ from protocol.wire_count import WireCount
 KEEPALIVE = 10
 """Seconds. A broker publishes the will of a peer that was silent for one and a half of them."""
 
+TOLD_AGAIN = 0.2
+"""Seconds after which an outage is worth a second word; each further one comes after twice as long,
+or for another reason."""
+
 MAX_HELD = 8 * 1024 * 1024
 """Bytes of early messages that are kept until `on_connected` was called."""
 
@@ -78,7 +82,8 @@ class Link:
     - `on_connected(first)`, once subscriptions are in place and before the first message.
     - `on_disconnected(reason)`, for each `on_connected` whose connection was lost (not after
       `close`).
-    - `on_retry(reason, delay)`: no connection now, the next attempt is in `delay` seconds.
+    - `on_retry(reason, delay)`: no connection now, the next attempt is in `delay` seconds. Called
+      for the first attempt that failed and for each new reason, else ever more rarely.
     - `on_connecting()`, before each attempt: the place to change `client_id`, `will` and
       `subscriptions` where a new connection is a new session.
     """
@@ -143,6 +148,7 @@ class Link:
         first = True
         loop = asyncio.get_running_loop()
         lost = loop.time()
+        told, tell_at = "", 0.0
         while not self._closing.is_set():
             started = loop.time()
             reason, came_up = await self._one_life(first)
@@ -151,11 +157,14 @@ class Link:
                 first = False
                 if ended - started > delay:
                     # Only a connection that outlived the last wait proves the broker well.
-                    lost = ended
+                    lost, told = ended, ""
             if self._closing.is_set():
                 return
-            delay = next_delay(ended - lost, self._random)
-            self._on_retry(reason, delay)
+            away = ended - lost
+            delay = next_delay(away, self._random)
+            if reason != told or away >= tell_at:
+                told, tell_at = reason, 2.0 * away + TOLD_AGAIN
+                self._on_retry(reason, delay)
             try:
                 async with asyncio.timeout(delay):
                     await self._closing.wait()

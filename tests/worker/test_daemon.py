@@ -154,9 +154,12 @@ class Coordinator:
         return message
 
 
+C = TypeVar("C", bound=Coordinator)
+
+
 @asynccontextmanager
-async def coordinating(host: Host, url: str) -> AsyncIterator[Coordinator]:
-    coordinator = Coordinator(host, url)
+async def coordinating(host: Host, url: str, kind: type[C] = Coordinator  # type: ignore[assignment]) -> AsyncIterator[C]:
+    coordinator = kind(host, url)
     running = asyncio.create_task(coordinator.link.run())
     try:
         await coordinator.until(lambda: coordinator.link.connected)
