@@ -308,7 +308,9 @@ def _refuse_changes(
     if run_dir is not None:
         raise ShoalError(f"--run-dir: --resume {resume} names the directory already; leave it out")
     changes = [source] if source is not None else []
-    changes += [f"{section}" for section in flags]
+    for section, value in flags.items():
+        fields = value if isinstance(value, dict) else [""]
+        changes += [f"{section}.{field}".rstrip(".") for field in fields]
     changes += assignments or []
     if changes:
         raise ShoalError(

@@ -66,8 +66,8 @@ class RunDirectory:
     """
 
     def __init__(self, path: Path, run: str, lock: IO[str], begun: bool) -> None:
-        """The locked directory of a run, `begun` by an earlier process or not; see `create` and
-        `open`."""
+        """The locked directory of a run that others have heard of, `begun`, or not; see `create`
+        and `open`."""
         self.path = path
         self.run = run
         self.snapshots = Snapshots(path / SNAPSHOTS)
@@ -156,11 +156,15 @@ class RunDirectory:
     def _broker_path(self) -> Path:
         return self.path / "broker.json"
 
+    def announced(self) -> None:
+        """Others know of the run now: it is not thrown away any more."""
+        self._begun = True
+
     def discard(self) -> None:
-        """Close; and where a new run made no step, remove its files, so that a next try can
+        """Close; and where nobody ever heard of the run, remove its files, so that a next try can
         begin."""
         self.close()
-        if not self._begun and self._metrics_path.stat().st_size == 0:
+        if not self._begun:
             for name in _FILES:
                 (self.path / name).unlink(missing_ok=True)
             shutil.rmtree(self.path / SNAPSHOTS, ignore_errors=True)

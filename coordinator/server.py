@@ -140,6 +140,7 @@ class Server:
         self.progress = dataclasses.replace(recovered.progress)
         self._recovered = recovered
         self._leader = leader
+        self._directory = directory
         self._on_event = on_event
         self._on_update = on_update
         self._on_ready = on_ready
@@ -293,6 +294,7 @@ class Server:
         self._beat()
         self._contact.made(first)
         self._connected.set()
+        self._directory.announced()
         if first:
             self._on_ready()
 

@@ -80,6 +80,30 @@ IN_WORDS: dict[str, Mistake] = {
         lambda p: ["host", "CartPole-v1", "--broker", "mqtt://host:99999", "--run-dir", p.at("2")],
         "99999",
     ),
+    "nothing to train": (lambda p: ["host"], "what should be trained?"),
+    "resume of nothing": (lambda p: ["host", "--resume", p.at("none")], "holds no run"),
+    "resume of something else": (lambda p: ["host", "--resume", p.at("full")], "holds no run"),
+    "resume of a file": (lambda p: ["host", "--resume", p.at("broken.toml")], "holds no run"),
+    "resume of a run without key": (
+        lambda p: ["host", "--resume", p.at("taken")],
+        "cannot read the identity",
+    ),
+    "resume with another setting": (
+        lambda p: ["host", "--resume", p.at("taken"), "--sigma", "1", "--set", "pool.quorum=0.5"],
+        "so strategy.sigma, pool.quorum=0.5 can't be given: shoal fork",
+    ),
+    "resume with an environment": (
+        lambda p: ["host", "CartPole-v1", "--resume", p.at("taken")],
+        "so CartPole-v1 can't be given: shoal fork",
+    ),
+    "resume elsewhere": (
+        lambda p: ["host", "--resume", p.at("taken"), "--run-dir", p.at("new")],
+        "names the directory already",
+    ),
+    "delegate that is no fingerprint": (
+        lambda p: host("--delegate", "my-friend"),
+        "'my-friend' is no fingerprint of a key",
+    ),
     "demo over a URL": (
         lambda p: ["demo", "--broker", "mqtt://127.0.0.1:1"],
         "the demo starts its own",
