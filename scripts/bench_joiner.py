@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+import os
 import signal
 import sys
 import tempfile
@@ -39,7 +40,7 @@ from worker.view import View
 NAME = "joiner"
 PAGE = 1000
 """Updates written at once."""
-ARCHIVED = 56
+ARCHIVED = 46
 """Version at which the log of the large run begins: who lacks it needs a snapshot."""
 MOMENT = 0.01
 """Seconds between two looks at how late the event loop is."""
@@ -119,7 +120,10 @@ def make_run(spec: RunSpec, where: Path, first: State, versions: int) -> None:
 
 def say(**fields: Any) -> None:
     """A line for the process that watches."""
-    print(json.dumps({"at": time.monotonic(), **fields}), flush=True)
+    try:
+        print(json.dumps({"at": time.monotonic(), **fields}), flush=True)
+    except BrokenPipeError:
+        os._exit(1)  # nobody watches any more
 
 
 class Lateness:
@@ -404,8 +408,8 @@ async def large(options: argparse.Namespace) -> None:
             heartbeats = Heartbeats(url, run)
             listening = asyncio.ensure_future(heartbeats.listen())
             workers = [Watched("work", url) for _ in range(options.workers)]
+            await asyncio.gather(*(worker.start() for worker in workers))
             for worker in workers:
-                await worker.start()
                 await worker.tells(300.0, evaluating=lambda _: True)
                 print(json.dumps({"worker": joined(worker, size)}), flush=True)
             for worker in workers:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING
 from protocol.clock import now
 from protocol.errors import ShoalError
 from protocol.link import Link
+from worker.scratch import Scratch
 from worker.serving import Discard, Freeze, Keep, Serving
 from worker.threads import in_thread
 
@@ -37,8 +36,13 @@ class Upload:
         self._serving = serving
         self._topic = topic
         self._wanted = asyncio.Event()
-        self._directory: Path | None = None
+        self._scratch = Scratch()
         self._closed = False
+
+    @property
+    def directory(self) -> Path | None:
+        """Where the snapshots are; None while there was none."""
+        return self._scratch.path
 
     def wake(self) -> None:
         """Something may have been asked for."""
@@ -70,23 +74,20 @@ class Upload:
 
     async def discard(self, job: Discard) -> None:
         """Let go of a snapshot on disk."""
-        directory = self._directory
+        directory = self.directory
         if directory is not None:
             await in_thread(lambda: _discard(directory, job.version))
 
     def close(self) -> None:
         """Leave nothing on disk."""
         self._closed = True
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
+        self._scratch.remove()
 
     def _hold(self, job: Freeze | Keep) -> Frozen:
         from protocol.frozen import FrozenError, Snapshots
 
         try:
-            if self._directory is None:
-                self._directory = Path(tempfile.mkdtemp(prefix="shoal-"))
-            snapshots = Snapshots(self._directory)
+            snapshots = Snapshots(self._scratch.make())
             if isinstance(job, Freeze):
                 return snapshots.freeze(job.state)
             return snapshots.keep(job.version, job.data)
@@ -94,7 +95,7 @@ class Upload:
             raise FrozenError(f"can't keep a snapshot: {error.strerror or error}") from None
         finally:
             if self._closed:
-                self.close()
+                self._scratch.remove()
 
 
 def _discard(directory: Path, version: int) -> None:

@@ -146,7 +146,9 @@ async def test_a_peer_serves_a_joiner_and_both_serve_the_next(tmp_path: Path) ->
                     assert servers <= {peer_of(first), peer_of(second)}
                     assert servers
                     assert holds(third) == []
-                directory = Path(first._upload._directory or "")  # type: ignore[union-attr]
+                assert first._upload is not None
+                directory = first._upload.directory
+                assert directory is not None
                 assert sorted(directory.glob("snapshot-*.bin"))
         assert not directory.exists()
 
