@@ -158,7 +158,11 @@ C = TypeVar("C", bound=Coordinator)
 
 
 @asynccontextmanager
-async def coordinating(host: Host, url: str, kind: type[C] = Coordinator  # type: ignore[assignment]) -> AsyncIterator[C]:
+async def coordinating(
+    host: Host,
+    url: str,
+    kind: type[C] = Coordinator,  # type: ignore[assignment]
+) -> AsyncIterator[C]:
     coordinator = kind(host, url)
     running = asyncio.create_task(coordinator.link.run())
     try:
