@@ -17,7 +17,7 @@ from protocol import messages, noise, normalizer, snapshot, state, strategies
 from protocol.envelope import peek_signed, signed
 from protocol.errors import ShoalError
 from protocol.packing import MAX_MESSAGE, WireError, pack_integers
-from protocol.snapshot import Proof
+from protocol.proof import Proof
 from protocol.spec import RunSpec
 from protocol.state import Arithmetic, CohortTerms, State, UpdateTerms
 from protocol.strategies import Cohort
@@ -112,7 +112,7 @@ def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: Cl
     after = state.apply(rules, before, terms)
     proof = None
     if after.version % SNAPSHOT_EVERY == 0:
-        proof = snapshot.proof(snapshot.chunks(after))
+        proof = snapshot.prove(after)
     update = messages.Update(
         epoch=epoch,
         version=before.version,

@@ -11,21 +11,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from protocol.normalizer import HIGHEST_EXPONENT, LOWEST_EXPONENT, NormalizerState
 from protocol.packing import WireError
-from protocol.proof import CHUNK_BYTES, Proof, chunk_digests, manifest_digest, proof
+from protocol.proof import CHUNK_BYTES, Proof, proof
 from protocol.state import Arithmetic, State
-
-__all__ = [
-    "CHUNK_BYTES",
-    "Proof",
-    "chunk_digests",
-    "chunks",
-    "from_bytes",
-    "manifest_digest",
-    "proof",
-    "state_bytes",
-    "state_digest",
-    "to_bytes",
-]
 
 MAGIC = b"shoal\x00\x00\x01"
 _HEADER = struct.Struct("<8sQQQd")
@@ -96,9 +83,14 @@ def state_bytes(arithmetic: Arithmetic) -> int:
     return total
 
 
+def prove(state: State) -> Proof:
+    """What proves a whole state."""
+    return proof(chunks(state))
+
+
 def state_digest(state: State) -> bytes:
     """16 bytes that prove a whole state."""
-    return proof(chunks(state)).digest
+    return prove(state).digest
 
 
 class _Reader:

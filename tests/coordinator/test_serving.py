@@ -26,6 +26,7 @@ from protocol.identity import Identity, key_digest, new_secret, new_session, run
 from protocol.link import Link
 from protocol.messages import CatchUp, Chunk, ChunkRequest, Manifest, Message, Notice, Serve, Update
 from protocol.packing import MAX_MESSAGE
+from protocol.proof import CHUNK_BYTES, chunk_digests
 from tests.coordinator.runs import broker, spec_of
 from tests.coordinator.scripted import DEADLINE
 from tests.protocol.mosquitto import Mosquitto
@@ -35,7 +36,7 @@ SPEC = spec_of(
 )
 RULES = replay.arithmetic(SPEC)
 SIZE = snapshot.state_bytes(RULES)
-CHUNKS = -(-SIZE // snapshot.CHUNK_BYTES)
+CHUNKS = -(-SIZE // CHUNK_BYTES)
 MARK = b"\0mark"
 
 
@@ -269,7 +270,7 @@ async def test_snapshot_comes_where_it_is_less_and_every_chunk_is_proved(tmp_pat
             await joiner.until(manifests=1, chunks=min(first + serving.WINDOW, CHUNKS))
         data = b"".join(chunk.data for chunk in joiner.chunks)
         assert [chunk.index for chunk in joiner.chunks] == list(range(CHUNKS))
-        assert snapshot.chunk_digests(data) == manifest.chunks
+        assert chunk_digests(data) == manifest.chunks
         restored = snapshot.from_bytes(RULES, data)
         assert manifest.digest == snapshot.state_digest(restored)
         assert restored.version == version
@@ -363,7 +364,7 @@ async def test_chunks_out_of_range_are_not_there(tmp_path: Path) -> None:
         play.ask(joiner, ChunkRequest(10, CHUNKS - 1, 64))
         await joiner.until(chunks=1)
         assert joiner.chunks[0].index == CHUNKS - 1
-        assert len(joiner.chunks[0].data) == SIZE - (CHUNKS - 1) * snapshot.CHUNK_BYTES
+        assert len(joiner.chunks[0].data) == SIZE - (CHUNKS - 1) * CHUNK_BYTES
 
 
 async def test_who_keeps_the_log_never_gets_a_snapshot(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from protocol import optimizers, snapshot
 from protocol.frozen import FrozenError, Snapshots
 from protocol.packing import WireError
-from protocol.snapshot import CHUNK_BYTES
+from protocol.proof import CHUNK_BYTES, chunk_digests
 from protocol.state import Arithmetic, State, initial_state
 
 
@@ -44,7 +44,7 @@ def test_frozen_state_is_its_bytes_chunk_by_chunk(snapshots: Snapshots, size: in
     parts = [frozen.chunk(index) for index in range(frozen.chunks)]
     assert b"".join(parts) == data
     assert all(len(part) == CHUNK_BYTES for part in parts[:-1])
-    assert frozen.digests == snapshot.chunk_digests(data)
+    assert frozen.digests == chunk_digests(data)
     assert frozen.digest == snapshot.state_digest(state)
 
 
