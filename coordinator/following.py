@@ -258,6 +258,8 @@ class Follower:
             self._outdone(self.version - 1)
         else:
             self._let_go(self.version)
+            if entry.precedence < self.precedence:
+                return  # of a history that ours has outdone
             self._misfit(
                 f"update {entry.version} starts from {entry.update.digest_before.hex()}, "
                 f"our parameters are {self._digest.hex()}"

@@ -153,7 +153,9 @@ async def _stand(standby: Standby, role: Role, run: Run, course: Course) -> Epoc
         await standby.until_led(RETAINED_WITHIN)
         if role == "resume" and _is_ours(standby.led_by, run, course):
             return None
-        lives = role == "resume" and await standby.listen(LISTEN_SECONDS)
+        # Whoever leads an earlier epoch than our last has missed it, and steps aside for us.
+        heeds = role == "resume" and not standby.outranks(course.epoch)
+        lives = heeds and await standby.listen(LISTEN_SECONDS)
         if not lives and (await standby.gather() or role == "take over"):
             return None
         standby.tell_who_leads()

@@ -18,7 +18,7 @@ from coordinator.recovery import last_epoch
 from coordinator.vigil import Vigil
 from protocol import messages, topics
 from protocol.address import Address
-from protocol.authority import Announcement, Authority
+from protocol.authority import Announcement, Authority, precedence
 from protocol.clock import now
 from protocol.envelope import Wrapping, open_plain, peek_signed, plain, wrapping_of
 from protocol.errors import ShoalError
@@ -99,6 +99,7 @@ class Standby:
         self._refused = ""
         self._ended_at: float | None = None
         self._newest = 0
+        self._told_rank: int | None = -1
         self._answers = Allowance(ANSWER_BYTES_PER_SECOND, ANSWER_BYTES, now())
         self._signatures = Allowance(SIGNATURES_PER_SECOND, SIGNATURES_AT_ONCE, now())
         self._contact = Contact(address, say)
@@ -193,6 +194,14 @@ class Standby:
             await self._tick()
         return self._alive.is_set()
 
+    def outranks(self, number: int) -> bool:
+        """Whether an epoch that we led is of a greater precedence than whoever leads now."""
+        authority, said = self._guest.authority, self.led_by
+        if authority is None or said is None or number < 1:
+            return False
+        rank = authority.rank(number, self._identity.public_key)
+        return rank is not None and precedence(number, rank) > place_of(said)
+
     def tell_who_leads(self) -> None:
         """Say why we do not lead."""
         said = self.led_by
@@ -282,7 +291,7 @@ class Standby:
             elif parsed.kind == "beat":
                 self._hear_beat(open_plain(payload))
             elif parsed.kind == "update":
-                self._hear_update(payload)
+                self._hear_latest(self._hear_update(payload))
             elif parsed.kind == "in":
                 self._hear_leader(payload)
             elif parsed.kind == "snap" and parsed.server is not None:
@@ -307,6 +316,7 @@ class Standby:
             self._vigil.proved(said.epoch.number, now())
             self._hello_at = 0.0
             self._say(f"epoch {said.epoch.number} is led by {_who(said)}")
+            self._tell_rank()
             if self._follower is None:
                 self._open_ledger(said)
             elif self._gathering is None:
@@ -322,23 +332,28 @@ class Standby:
             if at_hand and self._follower is not None and self._gathering is None:
                 self._do(self._follower.hinted(message.version, now()))
 
-    def _hear_update(self, payload: bytes) -> None:
+    def _hear_update(self, payload: bytes) -> Entry | None:
+        """An update, from whomever; None where it is of no use."""
         follower, ledger = self._follower, self.ledger
         if follower is None or ledger is None:
-            return
+            return None
         self._look_at_signature()
         entry = ledger.open(payload)
         if not follower.wants(entry.version):
-            return
-        if entry.version >= self._newest and entry.precedence == self._place:
-            self._newest = entry.version + 1
-            self._vigil.proved(entry.update.epoch, now())
-            if self._gathering is not None:
-                self._alive.set()
+            return None
         ours = ledger.entry(entry.version) if entry.version < follower.version else None
         if self._gathering is not None and ours is None:
             self._gathering.moved(now())
         self._do(follower.heard(entry, ours, now()))
+        return entry
+
+    def _hear_latest(self, entry: Entry | None) -> None:
+        """An update that everybody hears: one that nobody could know before is a sign of life."""
+        if entry is None or entry.version < self._newest or entry.precedence != self._place:
+            return
+        self._newest = entry.version + 1
+        self._vigil.proved(entry.update.epoch, now())
+        self._alive.set()
 
     def _hear_leader(self, payload: bytes) -> None:
         if wrapping_of(payload) is Wrapping.SEALED:
@@ -456,6 +471,18 @@ class Standby:
         )
         self._do(follower.parted(ledger.digest, ledger.precedence, now()))
         self._on_progress(self)
+
+    def _tell_rank(self) -> None:
+        """Say whether we may lead, where that has changed."""
+        rank = self.rank
+        if rank == self._told_rank:
+            return
+        self._told_rank = rank
+        key = self._identity.fingerprint
+        if rank is None:
+            self._say(f"not appointed: ask the host to add --delegate {key}")
+        else:
+            self._say(f"{key} may lead, with rank {rank}")
 
     async def _keep_secret(self, ledger: Ledger, secret: bytes) -> None:
         if ledger.directory.has_secret and ledger.directory.read_secret() == secret:

@@ -283,6 +283,15 @@ def test_gathering_from_peers_of_a_later_epoch_finds_where_it_began() -> None:
     assert log.entries == theirs and log.aside == ours[5:]
 
 
+def test_updates_of_a_history_that_ours_has_outdone_are_passed_over() -> None:
+    ours, theirs = history((5, FIRST), (2, SECOND)), history((5, FIRST), (6, RIVAL))
+    log = Log(ours)
+    for _ in range(5):
+        log.do(log.follower.gathered((2, 0), 11, log.now))
+        log.serve(theirs, 20)
+    assert log.entries == ours and not log.aside and not log.gave_up and not log.told
+
+
 @pytest.mark.parametrize("shared", [0, 1, 7, 30])
 def test_the_last_common_version_is_found_however_far_back(shared: int) -> None:
     ours = history((shared, FIRST), (40, (2, -3)))
