@@ -7,16 +7,16 @@ import contextlib
 import dataclasses
 import random
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from coordinator import host, update
+from coordinator import host, recorder, update
 from coordinator.host import EndedError
-from coordinator.log import LogError, LogReader, UpdateLog
+from coordinator.log import LogError, LogReader, ResultRow, UpdateLog
 from coordinator.server import Behind, SteppedAside
 from protocol import topics
 from protocol.envelope import signed
@@ -132,20 +132,23 @@ async def test_counters_go_on(tmp_path: Path) -> None:
 
 
 async def test_paused_run_lets_workers_wait(tmp_path: Path) -> None:
-    async with broker(tmp_path / "broker") as url:
-        async with led(spec_of(), tmp_path, url) as run, workers(run, 1, pause_at=2) as pool:
-            await pool[0].until(lambda: len(pool[0].heard.updates) >= 2)
-            run.server.pause("the host shuts down")
-            outcome = await run.outcome()
-            await pool[0].until(lambda: pool[0].heard.beats[-1].phase == "lost")
-            assert pool[0].heard.epochs[-1].state == "paused"
-            assert pool[0].heard.epochs[-1].reason == "the host shuts down"
-            assert (outcome.version, outcome.reached) == (2, False)
-            await run.end()
-            pool[0].resume()
-            async with resumed(tmp_path, url) as again:
-                await again.outcome()
-                assert pool[0].heard.epochs[-1].state == "finished"
+    async with (
+        broker(tmp_path / "broker") as url,
+        led(spec_of(), tmp_path, url) as run,
+        run.worker(pause_at=2) as worker,
+    ):
+        await worker.until(lambda: len(worker.heard.updates) >= 2)
+        run.server.pause("the host shuts down")
+        outcome = await run.outcome()
+        await worker.until(lambda: worker.heard.beats[-1].phase == "lost")
+        assert worker.heard.epochs[-1].state == "paused"
+        assert worker.heard.epochs[-1].reason == "the host shuts down"
+        assert (outcome.version, outcome.reached) == (2, False)
+        await run.end()
+        worker.resume()
+        async with resumed(tmp_path, url) as again:
+            await again.outcome()
+            await worker.until(lambda: worker.heard.epochs[-1].state == "finished")
 
 
 async def test_stopped_run_can_go_on_and_a_finished_one_cannot(tmp_path: Path) -> None:
@@ -191,17 +194,20 @@ async def test_evaluations_are_told_in_updates(tmp_path: Path) -> None:
 
 
 async def test_lost_tail_of_the_log_is_noticed(tmp_path: Path) -> None:
-    async with broker(tmp_path / "broker") as url:
-        async with led(spec_of(), tmp_path, url) as run, workers(run, 1, pause_at=3) as pool:
-            await pool[0].until(lambda: len(pool[0].heard.updates) >= 3)
-            await run.end()
-            with contextlib.closing(sqlite3.connect(run.directory.log_path)) as database:
-                database.execute("DELETE FROM updates WHERE version >= 1")
-                database.commit()
-            async with resumed(tmp_path, url) as again:
-                assert again.course.recovered.version == 1
-                with pytest.raises(Behind, match="at version 3, our log ends at 1") as caught:
-                    await again.outcome()
+    async with (
+        broker(tmp_path / "broker") as url,
+        led(spec_of(), tmp_path, url) as run,
+        run.worker(pause_at=3) as worker,
+    ):
+        await worker.until(lambda: len(worker.heard.updates) >= 3)
+        await run.end()
+        with contextlib.closing(sqlite3.connect(run.directory.log_path)) as database:
+            database.execute("DELETE FROM updates WHERE version >= 1")
+            database.commit()
+        async with resumed(tmp_path, url) as again:
+            assert again.course.recovered.version == 1
+            with pytest.raises(Behind, match="at version 3, our log ends at 1") as caught:
+                await again.outcome()
     assert caught.value.version == 3
 
 
@@ -244,22 +250,41 @@ async def test_results_are_durable_before_they_are_answered(
             await worker.until(lambda: worker.heard.epochs[-1].state == "paused")
 
 
-async def test_results_wait_for_one_another(tmp_path: Path) -> None:
-    """Far fewer transactions than results; what an update has used is not written at all."""
+async def test_what_an_update_has_used_is_written_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing else would write results, they are answered for all the same."""
+    monkeypatch.setattr(recorder, "GROUP_SECONDS", 1000.0)
+    written: list[Any] = []
+    async with led(spec_of(**EXACT), tmp_path) as run:
+        monkeypatch.setattr(run.course.log, "keep_results", written.extend)
+        async with workers(run, 3) as pool:
+            await run.outcome()
+        for worker in pool:
+            members = {t.task for t in worker.heard.tasks if t.kind == "members"}
+            assert members and members <= worker.heard.acknowledged.keys()
+    assert not [row for row in written if row.kind == "members"]
+
+
+async def test_results_are_written_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that came within a moment are synced at once, though their update is far away."""
+    monkeypatch.setattr(recorder, "GROUP_SECONDS", 0.5)
     written: list[int] = []
-    spec = spec_of(**EXACT)
+    spec = spec_of(**EXACT, centre={"evaluate_every": 0})
     async with led(spec, tmp_path) as run:
         keep = run.course.log.keep_results
 
-        def counting(rows: Any) -> None:
+        def counting(rows: Sequence[ResultRow]) -> None:
             written.append(len(rows))
             keep(rows)
 
-        run.course.log.keep_results = counting  # type: ignore[method-assign]
-        async with workers(run, 3) as pool:
-            await run.outcome()
-        members = [t for worker in pool for t in worker.heard.tasks if t.kind == "members"]
-    assert sum(written) < len(members) / 2
+        monkeypatch.setattr(run.course.log, "keep_results", counting)
+        async with run.worker(busy=False, credit=1, speed=500.0), run.worker(credit=1) as worker:
+            await worker.until(lambda: bool(worker.heard.acknowledged))
+            assert len(worker.heard.tasks) > 3
+    assert len(written) == 1 and written[0] > 3
 
 
 @pytest.mark.parametrize("keep_returns", [False, True])
@@ -278,19 +303,22 @@ async def test_returns_are_kept_for_who_wants_them(keep_returns: bool, tmp_path:
 
 async def test_held_leases_go_on_in_the_next_epoch(tmp_path: Path) -> None:
     """A worker in the midst of a task is not asked to begin anew, nor is anybody else."""
-    async with broker(tmp_path / "broker") as url:
-        async with led(spec_of(), tmp_path, url) as run, run.worker(busy=False, credit=1) as worker:
-            await worker.until(lambda: bool(worker.heard.tasks))
-            held = worker.heard.tasks[0]
-            await run.end()
-            async with resumed(tmp_path, url) as again:
-                await worker.until(lambda: worker.heard.epochs[-1].number == 2)
-                async with asyncio.timeout(DEADLINE):
-                    while not any("taken up again" in line for line in again.lines):
-                        await asyncio.sleep(0.01)
-                worker.resume()
-                await again.outcome()
-                assert worker.heard.acknowledged[held.task] == "accepted"
+    async with (
+        broker(tmp_path / "broker") as url,
+        led(spec_of(), tmp_path, url) as run,
+        run.worker(busy=False, credit=1) as worker,
+    ):
+        await worker.until(lambda: bool(worker.heard.tasks))
+        held = worker.heard.tasks[0]
+        await run.end()
+        async with resumed(tmp_path, url) as again:
+            await worker.until(lambda: worker.heard.epochs[-1].number == 2)
+            async with asyncio.timeout(DEADLINE):
+                while not any("taken up again" in line for line in again.lines):
+                    await asyncio.sleep(0.01)
+            worker.resume()
+            await again.outcome()
+            assert worker.heard.acknowledged[held.task] == "accepted"
     assert [t.first for t in worker.heard.tasks if t.kind == held.kind].count(held.first) == 1
 
 
@@ -310,13 +338,17 @@ async def test_snapshots_are_frozen_while_the_run_goes_on(
 ) -> None:
     monkeypatch.setattr(update, "SNAPSHOT_EVERY", 2)
     spec = spec_of(stop={"updates": 12}, centre={"evaluate_every": 0})
-    async with broker(tmp_path / "broker") as url:
-        async with led(spec, tmp_path, url) as run, run.worker() as worker:
-            await worker.until(lambda: len(worker.heard.updates) >= 11)
+    async with (
+        broker(tmp_path / "broker") as url,
+        led(spec, tmp_path, url) as run,
+        run.worker() as worker,
+    ):
+        await worker.until(lambda: len(worker.heard.updates) >= 11)
+        await run.end()
         kept = run.directory.snapshots.versions()
         assert kept[0] == 0 and 2 <= len(kept) <= 4 and all(v % 2 == 0 for v in kept)
-        async with resumed(tmp_path, url) as run, run.worker():
-            outcome = await run.outcome()
+        async with resumed(tmp_path, url) as again:
+            outcome = await again.outcome()
     assert outcome.params_hash == params_hash(states_of(spec, 12)[-1].theta)
 
 
