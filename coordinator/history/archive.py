@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from coordinator.directory import RunDirectory
-from coordinator.history.past import Advance, HistoryError, Past, archive_of, opened
+from coordinator.history.past import Advance, HistoryError, Past, archive_of, opened, sync_directory
 from coordinator.log import BASE_DIGEST, CHARTERS, ROOT, LogReader, UpdateLog, UpdateRow
 from protocol.snapshot import state_digest
 from protocol.state import State
@@ -45,6 +44,7 @@ def archive(path: Path, before: int, to: Path | None, advance: Advance) -> Archi
                 raise HistoryError(f"{file} exists: give another --to")
             state = _proved(past, before, advance)
             frozen = directory.snapshots.freeze(state)
+            sync_directory(frozen.path.parent)
             _write(past, before, file)
         bytes_before = directory.log_path.stat().st_size
         with closing(UpdateLog(directory.log_path, run)) as log:
@@ -87,14 +87,16 @@ def _write(past: Past, end: int, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
         with closing(UpdateLog(part, past.run)) as log:
             _copy(past.log, log, end)
-        os.link(part, file)
+        part.replace(file)
+        sync_directory(file.parent)
     except OSError as error:
         raise HistoryError(
             f"{file} can't be written ({error.strerror or error}): give another --to"
         ) from None
     finally:
-        for name in (part.name, f"{part.name}-wal", f"{part.name}-shm"):
-            part.with_name(name).unlink(missing_ok=True)
+        with suppress(OSError):
+            for name in (part.name, f"{part.name}-wal", f"{part.name}-shm"):
+                part.with_name(name).unlink(missing_ok=True)
 
 
 def _copy(source: LogReader, target: UpdateLog, end: int) -> None:

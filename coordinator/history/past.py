@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -168,6 +169,15 @@ def opened(directory: Path, archives: Sequence[Path] = ()) -> Iterator[Past]:
 def warm_up(rules: Arithmetic) -> None:
     """Load what is compiled for the replay of a run, so that its speed can be measured."""
     noise.weighted_sum(rules.noise, rules.run_seed, 0, np.ones(1, dtype=np.int64), 1)
+
+
+def sync_directory(directory: Path) -> None:
+    """Returns when the names in a directory have reached the disk. Raises OSError."""
+    handle = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def archive_of(log: LogReader) -> str:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from coordinator import recovery
 from coordinator.directory import RunDirectory
 from coordinator.history.carve import Carved
-from coordinator.history.past import Advance, HistoryError, Tell, known_keys, opened
+from coordinator.history.past import Advance, HistoryError, Tell, known_keys, opened, sync_directory
 from coordinator.history.verify import expected_evaluation, expected_row, verify
 from coordinator.log import (
     ARCHIVE,
@@ -351,6 +351,7 @@ def _exchange(log: Path, fresh: Path) -> Path:
             wal.rename(kept_as.with_name(f"{kept_as.name}-wal"))
         log.with_name(f"{log.name}-shm").unlink(missing_ok=True)
         fresh.replace(log)
+        sync_directory(log.parent)
     except OSError as error:
         raise HistoryError(
             f"the repaired log can't take the place of {log} ({error.strerror}): see to the disk"
