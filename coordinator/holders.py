@@ -39,7 +39,8 @@ class Offer:
     proof: Proof
     frozen: Frozen | None = None
     """the coordinator's own copy"""
-    asked: frozenset[SessionId] = frozenset()
+    asked: frozenset[SessionId] | None = None
+    """who should keep it; None: an earlier epoch asked, so anybody may say that it has it"""
     holders: dict[SessionId, set[str]] = field(default_factory=dict)
     """and the workers that found each of them silent or false"""
     order: tuple[SessionId, ...] = ()
@@ -61,8 +62,9 @@ class _Joiner:
 class Holders:
     """Knows the newest snapshots and version 0, and the sessions that hand them out.
 
-    Only who was asked to keep a snapshot, or was sent to fetch it, can become its holder. A holder
-    need not be trusted, for the chunks are proved; one that serves badly is told of by joiners.
+    Only who was asked to keep a snapshot, or was sent to fetch it, can become its holder, as far as
+    we know who was. A holder need not be trusted, for the chunks are proved; one that serves badly
+    is told of by joiners.
     """
 
     def __init__(self, random: Random) -> None:
@@ -104,8 +106,10 @@ class Holders:
     def add(self, version: int, id: SessionId) -> bool:
         """A session says that it has the snapshot of a version; whether it counts as a holder."""
         offer, joiner = self._offers.get(version), self._joiners.get(id)
+        if offer is None or id in self._struck:
+            return False
         fetched = joiner is not None and joiner.version == version
-        if offer is None or id in self._struck or not (fetched or id in offer.asked):
+        if offer.asked is not None and id not in offer.asked and not fetched:
             return False
         if id not in offer.holders and len(offer.holders) < MOST_HOLDERS:
             offer.holders[id] = set()

@@ -48,6 +48,8 @@ PATIENT_ABOVE = 256 * 1024
 """Unsent bytes above which serving waits: tasks go first."""
 PATIENCE = 0.02
 """Seconds between two looks at the unsent bytes."""
+MOST_EARLY = 1000
+"""Words of holders that are kept until we have looked at our own snapshots."""
 MANIFESTS_KEPT = 8
 """Signed manifests that are kept: who comes in one moment gets the same one."""
 
@@ -90,6 +92,7 @@ class Serving:
         self._waiting: dict[SessionId, tuple[Peer, CatchUp | ChunkRequest]] = {}
         self._wanted = asyncio.Event()
         self._allowances: dict[SessionId, Allowance] = {}
+        self._early: set[tuple[int, SessionId]] | None = set()
         self._manifests: dict[tuple[bytes, tuple[PeerName, ...]], bytes] = {}
 
     # What the run tells.
@@ -112,11 +115,16 @@ class Serving:
 
     def holding(self, id: SessionId, version: int) -> None:
         """A session says that it has a snapshot."""
-        self._holders.add(version, id)
+        if self._early is None:
+            self._holders.add(version, id)
+        elif len(self._early) < MOST_EARLY:
+            self._early.add((version, id))
 
     def leave(self, id: SessionId) -> None:
         """A session is gone."""
         self._holders.leave(id)
+        if self._early is not None:
+            self._early = {(version, other) for version, other in self._early if other != id}
 
     # What sessions ask for.
 
@@ -155,6 +163,9 @@ class Serving:
                 continue
             if self._is_proved(frozen):
                 self.on_disk(frozen)
+        early, self._early = self._early or (), None
+        for version, id in early:
+            self._holders.add(version, id)
 
     def _is_proved(self, frozen: Frozen) -> bool:
         """Whether the log, or for version 0 the spec, says that this was the state."""

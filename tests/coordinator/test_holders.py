@@ -86,6 +86,16 @@ def test_who_was_not_asked_is_no_holder() -> None:
     assert tell(known, JOINERS[0])[1] == (WORKERS[0],)
 
 
+def test_holders_that_an_earlier_epoch_asked_are_believed() -> None:
+    known = Holders(Random(5))
+    known.keep(frozen(64))
+    assert known.add(64, WORKERS[0])
+    assert tell(known, JOINERS[0])[1] == (WORKERS[0],)
+    known.reached(128, PROOF, [])
+    known.keep(frozen(128))
+    assert not known.add(128, WORKERS[0])
+
+
 def test_who_fetched_a_snapshot_hands_it_on_but_not_to_itself() -> None:
     known = with_holders(1)
     tell(known, JOINERS[0])

@@ -500,7 +500,7 @@ async def test_manifest_is_signed_once_for_all_who_come_at_once(
 async def test_snapshots_of_an_earlier_epoch_are_offered_where_the_log_proves_them(
     tmp_path: Path,
 ) -> None:
-    async with stage(tmp_path) as (play, _):
+    async with stage(tmp_path) as (play, joiner):
         play.grow(*[MAX_MESSAGE] * 9)
         state = dataclasses.replace(play.state, version=10)
         after = Update(
@@ -515,7 +515,13 @@ async def test_snapshots_of_an_earlier_epoch_are_offered_where_the_log_proves_th
         play.snapshots.freeze(dataclasses.replace(state, version=64))
         for version, digest in ((10, ""), (0, snapshot.state_digest(play.state).hex())):
             served = play.make_serving(digest)
+            # Holders say so as soon as they are welcomed.
+            served.holding(joiner.session, 10)
+            served.holding(SessionId("z" * 16, "z" * 6), 10)
+            served.leave(SessionId("z" * 16, "z" * 6))
             await served._find_snapshots()
+            found = served._holders.find(SessionId("y" * 16, "y" * 6), 0, 0.0)
+            assert found is not None and found[1] == (joiner.session,)
             assert (served._holders.own(10) is not None, served._holders.own(9)) == (True, None)
             assert (served._holders.own(0) is None) == (version == 0)
         (play.snapshots.directory / "snapshot-10.bin").write_bytes(bytes(SIZE))
