@@ -26,6 +26,8 @@ from coordinator.pool.events import (
     Event,
     Heard,
     Joined,
+    KeepResult,
+    Kept,
     Left,
     SendTask,
     SessionId,
@@ -39,6 +41,8 @@ TASK_SECONDS = 2.0
 TICK_SECONDS = 0.05
 WARM_UP_SECONDS = 15.0
 """of simulated time: all workers have joined, and most have returned a task"""
+KEEP_SECONDS = 0.1
+"""between an accepted result and its group's commit to the log"""
 CHUNK_SECONDS = 0.25
 CHURN = 0.2 / 60.0
 """share of the workers that leaves each second"""
@@ -76,6 +80,7 @@ class Load:
         self.updates = 0
         self._speeds: dict[SessionId, float] = {}
         self._free: dict[SessionId, float] = {}
+        self._unkept: list[tuple[SessionId, int]] = []
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
         self._names = 0
@@ -107,10 +112,18 @@ class Load:
         for command in commands:
             if isinstance(command, SendTask):
                 self._work(command)
+            elif isinstance(command, KeepResult):
+                if not self._unkept:
+                    self.at(self.now + KEEP_SECONDS, self._keep)
+                self._unkept.append((command.arrived.session, command.arrived.task))
             elif isinstance(command, CloseBatch):
                 self.updates += 1
                 updated = Updated(command.version + 1)
                 self.at(self.now + 0.05, lambda updated=updated: self.send(updated))  # type: ignore[misc]
+
+    def _keep(self) -> None:
+        group, self._unkept = self._unkept, []
+        self.send(Kept(tuple(group)))
 
     def _join(self) -> None:
         self._names += 1
