@@ -337,6 +337,7 @@ async def test_snapshots_are_frozen_while_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(update, "SNAPSHOT_EVERY", 2)
+    monkeypatch.setattr(recorder, "SNAPSHOT_SHARE", 1.0)  # however slow the disk is
     spec = spec_of(stop={"updates": 12}, centre={"evaluate_every": 0})
     async with (
         broker(tmp_path / "broker") as url,
