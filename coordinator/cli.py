@@ -86,6 +86,25 @@ def host(
         Path | None,
         typer.Option(metavar="RUN_DIR", help="Go on with the run in this directory."),
     ] = None,
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over", help="With --resume: lead even where somebody does, who steps aside."
+        ),
+    ] = False,
+    standby: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Follow the run of this join line, and lead it once its leader is gone.",
+        ),
+    ] = None,
+    patience: Annotated[
+        float,
+        typer.Option(
+            min=2.5, max=86400.0, help="Seconds of silence before the first standby steps in."
+        ),
+    ] = 5.0,
     broker: Annotated[
         str | None,
         typer.Option(
@@ -113,9 +132,16 @@ def host(
     key: Annotated[
         Path | None,
         typer.Option(
-            help="Key file to sign with; by default a new one per run, with --resume the run's."
+            help="Key file to sign with; by default a new one per run, with --resume the run's, "
+            "with --standby this machine's."
         ),
     ] = None,
+    home: Annotated[
+        str,
+        typer.Option(
+            envvar="SHOAL_HOME", help="Where this machine's host.key lies.", show_default=False
+        ),
+    ] = "",
     delegate: Annotated[
         list[str] | None,
         typer.Option(
@@ -157,6 +183,23 @@ def host(
 
     flags = _flags(locals())
     delegates = tuple(map(digest_of, delegate)) if delegate is not None else None
+    console = Console(events=not quiet)
+    if standby is not None:
+        asked: dict[str, Any] = {
+            "ENV": source,
+            "--resume": resume,
+            "--broker": broker,
+            "--bind": bind,
+        }
+        asked |= {"--port": port, "--advertise": advertise, "--delegate": delegate}
+        asked |= {"--take-over": take_over or None, "--keep-returns": keep_returns or None}
+        asked |= {f"{section} settings": values for section, values in flags.items()}
+        asked |= {"--set": assignments, "--allow-module": allow_module}
+        _refuse_beside_standby([name for name, value in asked.items() if value is not None])
+        _stand_by(standby, run_dir, key, home, patience, console, as_json)
+        return
+    if take_over and resume is None:
+        raise ShoalError("--take-over goes on with a run: give its directory with --resume")
     if resume is not None:
         _refuse_changes(resume, source, run_dir, flags, assignments)
         run = hosting.resume(resume, key, delegates, keep_returns)
@@ -170,17 +213,19 @@ def host(
 
         spec = compose(source, flags, assignments or [], tuple(allow_module or ()))
         run = hosting.prepare(spec, run_dir, key, delegates, keep_returns)
-    console = Console(events=not quiet)
     known = run.directory.remembered() if run.resumed else BrokerChoice()
     given: dict[str, Any] = {"broker": broker, "bind": bind, "port": port, "advertise": advertise}
     choice = replace(known, **{name: value for name, value in given.items() if value is not None})
-    _lead_to_the_end(run, console, _host(run, choice, console), as_json)
+    leading = _host(run, choice, console, take_over, patience)
+    _lead_to_the_end(run, console, leading, as_json)
 
 
-async def _host(run: Run, choice: BrokerChoice, console: Console) -> Outcome:
+async def _host(
+    run: Run, choice: BrokerChoice, console: Console, take_over: bool, patience: float
+) -> Outcome:
     """Lead the run over the chosen broker, which starts while the run's state is loaded."""
     from coordinator.broker import open_broker, outward, url
-    from coordinator.host import join_command, lead, load
+    from coordinator.host import join_command, load
     from protocol.address import parse_address
 
     owns_broker = "://" not in choice.broker
@@ -198,19 +243,85 @@ async def _host(run: Run, choice: BrokerChoice, console: Console) -> Outcome:
             console.say(f"run {run.id}: {run.spec.environment.id}, {run.spec.size:,} parameters")
             course = await loading
             run.directory.remember(choice)
+            # Compiled code has been loaded in that thread.
+            from coordinator.hosting import Listeners, lead
+
+            listeners = Listeners(
+                on_event=console.event,
+                on_update=console.update,
+                on_follow=lambda standby: console.follow(standby.version, standby.goal),
+                on_ready=lambda: console.say(f"volunteers join with:  {join}"),
+            )
             return await lead(
                 run,
                 course,
-                opened.url,
+                parse_address(opened.url),
+                listeners,
                 owns_broker=owns_broker,
-                on_event=console.event,
-                on_update=console.update,
-                on_ready=lambda: console.say(f"volunteers join with:  {join}"),
+                take_over=take_over,
+                patience=patience,
             )
     finally:
         await asyncio.wait((loading,))
         if loading.exception() is None:
             loading.result().log.close()
+
+
+def _refuse_beside_standby(given: list[str]) -> None:
+    """A standby follows a run as it is, over the broker that the run is at."""
+    from protocol.errors import ShoalError
+
+    if given:
+        raise ShoalError(
+            f"--standby follows a run as it is, over its own broker: leave out {', '.join(given)}"
+        )
+
+
+def _stand_by(
+    url: str,
+    run_dir: Path | None,
+    key: Path | None,
+    home: str,
+    patience: float,
+    console: Console,
+    as_json: bool,
+) -> None:
+    """Follow somebody's run, and lead it when it is our turn."""
+    from coordinator.history.keys import home_key
+    from protocol.address import join_line, parse_address
+    from protocol.errors import ShoalError
+    from protocol.identity import Identity
+
+    address = parse_address(url)
+    run, root = address.run, address.fingerprint
+    if run is None or root is None:
+        raise ShoalError(
+            f"--standby {address}: give the whole line that volunteers join with, "
+            "mqtt://HOST:PORT/RUN#FINGERPRINT; the host prints it"
+        )
+    identity = Identity.load(key) if key is not None else Identity.load_or_create(home_key(home))
+    where = run_dir if run_dir is not None else Path("runs") / run
+    console.say(f"standby {identity.fingerprint} for the run {run}, kept in {where}")
+
+    async def standing() -> Outcome:
+        from coordinator.hosting import Listeners, stand_by
+
+        listeners = Listeners(
+            on_event=console.event,
+            on_update=console.update,
+            on_follow=lambda standby: console.follow(standby.version, standby.goal),
+            on_ready=lambda: console.say(
+                f"we lead now; volunteers join with:  {join_line(url, run, root)}"
+            ),
+        )
+        return await stand_by(run, root, identity, where, address, listeners, patience)
+
+    try:
+        outcome = asyncio.run(standing())
+    finally:
+        console.clear()
+    again = f"host --standby {address} --run-dir {where}"
+    _tell_the_end(console, where, outcome, again, as_json)
 
 
 def demo(
@@ -276,8 +387,6 @@ def _lead_to_the_end(
     run: Run, console: Console, leading: Coroutine[Any, Any, Outcome], as_json: bool
 ) -> None:
     """Lead the run, and tell how it ended; a run that never began leaves nothing behind."""
-    from coordinator.host import summary, verdict
-
     try:
         outcome = asyncio.run(leading)
     except BaseException:
@@ -285,11 +394,20 @@ def _lead_to_the_end(
         run.directory.discard()
         raise
     run.directory.close()
+    where = run.directory.path
+    _tell_the_end(console, where, outcome, f"host --resume {where}", as_json)
+
+
+def _tell_the_end(
+    console: Console, where: Path, outcome: Outcome, again: str, as_json: bool
+) -> None:
+    """Tell how a run ended; `again` is the command that goes on with one that has not."""
+    from coordinator.host import summary, verdict
+
     console.close(outcome.progress)
     console.say(verdict(outcome))
-    where = run.directory.path
     if outcome.state != "finished":
-        console.say(f"go on with it: {_this_command()} host --resume {where}")
+        console.say(f"go on with it: {_this_command()} {again}")
     console.say(f"kept in {where}; watch it: {_this_command()} play {where}")
     if as_json:
         print(json.dumps(summary(outcome, time.monotonic() - STARTED)))

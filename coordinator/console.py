@@ -40,9 +40,20 @@ class Console:
     def update(self, progress: Progress) -> None:
         """The state of the run after an update."""
         now = time.monotonic()
-        if not self._live and now - self._written < PLAIN_EVERY:
-            return
-        line = self._line(progress, now)
+        if self._due(now):
+            self._show(self._line(progress, now), now)
+
+    def follow(self, version: int, goal: int) -> None:
+        """How far a run is that somebody else leads."""
+        now = time.monotonic()
+        if self._due(now):
+            behind = f", {goal - version:,} behind" if goal > version else ""
+            self._show(f"{now - self._begin:.1f} s  following: version {version:,}{behind}", now)
+
+    def _due(self, now: float) -> bool:
+        return self._live or now - self._written >= PLAIN_EVERY
+
+    def _show(self, line: str, now: float) -> None:
         self._written = now
         if self._live:
             self.clear()

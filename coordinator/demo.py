@@ -8,8 +8,9 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
 from pathlib import Path
 
-from coordinator.host import Run, join_command, lead, load
+from coordinator.host import Run, join_command, load
 from coordinator.progress import Outcome, Progress
+from protocol.address import parse_address
 from protocol.errors import ShoalError
 
 BROKER_START = 20.0
@@ -48,16 +49,12 @@ async def demo(
             volunteers.append(await _start_worker(join.split()[-1], index, allowed, logs))
             children.append(volunteers[-1])
         course = await asyncio.to_thread(load, run, on_event)
+        # Compiled code has been loaded in that thread.
+        from coordinator.hosting import Listeners, lead
+
+        listeners = Listeners(on_event, on_update, on_ready=lambda: on_ready(join))
         leading = asyncio.ensure_future(
-            lead(
-                run,
-                course,
-                url,
-                owns_broker=True,
-                on_event=on_event,
-                on_update=on_update,
-                on_ready=lambda: on_ready(join),
-            )
+            lead(run, course, parse_address(url), listeners, owns_broker=True)
         )
         watching = asyncio.ensure_future(_watch(broker_process, volunteers, logs))
         done, _ = await asyncio.wait({leading, watching}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""Hosting one run: its key and directory, the server, and signals put together."""
+"""A run that we are about to lead: its key and directory, where it is, and what to say of it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coordinator.directory import RunDirectory
-from coordinator.progress import Outcome, Progress
-from protocol.address import join_line, parse_address
+from coordinator.progress import Outcome
+from protocol.address import join_line
 from protocol.errors import ShoalError
 from protocol.identity import Identity, fingerprint, new_secret, run_id
 from protocol.spec import RunSpec
@@ -153,47 +153,6 @@ def load(run: Run, tell: Callable[[str], None]) -> Course:
 def join_command(run: Run, broker_url: str) -> str:
     """What volunteers type to take part, where the broker is at that URL for them."""
     return join_line(broker_url, run.id, fingerprint(run.root))
-
-
-async def lead(
-    run: Run,
-    course: Course,
-    broker_url: str,
-    *,
-    owns_broker: bool,
-    on_event: Callable[[str], None],
-    on_update: Callable[[Progress], None],
-    on_ready: Callable[[], None],
-) -> Outcome:
-    """Lead the run over this broker until it ends or is paused: SIGINT ends it, SIGTERM pauses it.
-
-    Over a broker that we own (`owns_broker`) nobody else can lead. `on_ready` is called once
-    volunteers can join. Raises `ShoalError` where the run can't be led: no broker, somebody who
-    leads it already, a disk that takes no more.
-    """
-    from coordinator.leading import next_epoch
-    from coordinator.server import Server
-
-    address = parse_address(broker_url)
-    epoch = course.epoch + 1
-    if run.reuses_key and not owns_broker:
-        epoch = await next_epoch(address, course.authority, run.identity, course.epoch)
-    leader = await asyncio.to_thread(enter, run, course, epoch)
-    if run.resumed:
-        on_event(resumption(course, leader))
-    server = Server(
-        run.spec,
-        leader,
-        run.directory,
-        course.log,
-        course.recovered,
-        address,
-        on_event=on_event,
-        on_update=on_update,
-        on_ready=on_ready,
-    )
-    with signals(server):
-        return await server.run()
 
 
 def enter(run: Run, course: Course, epoch: int) -> Leader:

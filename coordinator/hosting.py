@@ -12,7 +12,7 @@ from typing import Literal
 from coordinator import log as update_log
 from coordinator.directory import RunDirectory
 from coordinator.host import Course, Run, enter, resumption, signals
-from coordinator.leading import LISTEN_SECONDS
+from coordinator.leading import LISTEN_SECONDS, next_epoch
 from coordinator.ledger import Ledger
 from coordinator.log import UpdateLog
 from coordinator.progress import Outcome, Progress
@@ -46,6 +46,33 @@ class Listeners:
     on_update: Callable[[Progress], None] = lambda progress: None
     on_follow: Callable[[Standby], None] = lambda standby: None
     on_ready: Callable[[], None] = lambda: None
+
+
+async def lead(
+    run: Run,
+    course: Course,
+    address: Address,
+    listeners: Listeners,
+    *,
+    owns_broker: bool,
+    take_over: bool = False,
+    patience: float = PATIENCE,
+) -> Outcome:
+    """Lead a run, new or resumed, unless somebody else leads it.
+
+    Over a broker that we own (`owns_broker`) nobody else can. Whoever leads a run that we resume is
+    followed; with `take_over` it has to step aside. Raises `ShoalError` as `host`, and where
+    somebody leads a run of this name already that we want to begin.
+    """
+    role: Role = "lead"
+    if owns_broker:
+        return await host(run, course, address, role, listeners, patience)
+    if run.resumed:
+        role = "take over" if take_over else "resume"
+    elif run.reuses_key:
+        epoch = await next_epoch(address, course.authority, run.identity)
+        course = dataclasses.replace(course, epoch=epoch - 1)
+    return await host(run, course, address, role, listeners, patience)
 
 
 async def host(

@@ -69,16 +69,12 @@ class Predecessors:
     Attributes:
         highest: number of the highest epoch announced.
         alive: somebody leads now.
-        ours: what newcomers are told is still our own last word, so that nobody came after us.
     """
 
-    def __init__(self, authority: Authority, ours: tuple[bytes, int]) -> None:
-        """`ours`: our public key, and the number of the last epoch that we led, or 0."""
+    def __init__(self, authority: Authority) -> None:
         self._authority = authority
-        self._ours = ours
         self.highest = 0
         self.alive = asyncio.Event()
-        self.ours = asyncio.Event()
 
     def hear(self, topic: str, payload: bytes) -> None:
         """Anything on the topics of a leader: what is not proved or not a beat is nothing."""
@@ -87,8 +83,6 @@ class Predecessors:
             if topic == topics.epoch(run):
                 heard = read_epoch(payload, run, self._authority)
                 self.highest = max(self.highest, heard.epoch.number)
-                if (heard.leader, heard.epoch.number) == self._ours:
-                    self.ours.set()
             elif topic == topics.beat(run):
                 beat = open_plain(payload)
                 if isinstance(beat, Beat) and beat.phase not in ("lost", "finished"):
@@ -97,18 +91,14 @@ class Predecessors:
             return
 
 
-async def next_epoch(
-    address: Address, authority: Authority, identity: Identity, last: int = 0
-) -> int:
-    """The number of the epoch to announce: one above the highest that was.
+async def next_epoch(address: Address, authority: Authority, identity: Identity) -> int:
+    """The number of the epoch with which a new run begins: one above the highest announced.
 
-    `last`: the number of the last epoch that our own log knows of. Where the broker's word to
-    newcomers is still that one, announced by us, nobody has led since, and whoever holds the lock
-    on the run's directory may lead at once. Raises `AlreadyLedError` where a leader is heard within
-    LISTEN_SECONDS, `UnreachableError`, and `FatalLinkError`.
+    Only a key that was used before can have a predecessor. Raises `AlreadyLedError` where one is
+    heard within LISTEN_SECONDS, `UnreachableError`, and `FatalLinkError`.
     """
     run = authority.run
-    predecessors = Predecessors(authority, (identity.public_key, last))
+    predecessors = Predecessors(authority)
     contact = Contact(address, lambda line: None)
     link = Link(
         address,
@@ -135,16 +125,14 @@ async def next_epoch(
             f"the run {run} is led at {address.broker} by another process: "
             "stop that one, or give another --name or --key"
         )
-    return max(predecessors.highest, last) + 1
+    return predecessors.highest + 1
 
 
 async def _listen(contact: Contact, predecessors: Predecessors) -> bool:
-    """Whether a leader is alive."""
     await contact.wait()
-    signs = [asyncio.ensure_future(sign.wait()) for sign in (predecessors.alive, predecessors.ours)]
     try:
-        await asyncio.wait(signs, timeout=LISTEN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for sign in signs:
-            sign.cancel()
-    return predecessors.alive.is_set()
+        async with asyncio.timeout(LISTEN_SECONDS):
+            await predecessors.alive.wait()
+    except TimeoutError:
+        return False
+    return True

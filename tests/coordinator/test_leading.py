@@ -33,7 +33,7 @@ def beat(phase: str) -> bytes:
 
 
 def test_highest_epoch_of_our_key_counts() -> None:
-    heard = Predecessors(AUTHORITY, (IDENTITY.public_key, 8))
+    heard = Predecessors(AUTHORITY)
     topic = topics.epoch(RUN)
     for payload in (epoch(3), epoch(8), epoch(5)):
         heard.hear(topic, payload)
@@ -44,20 +44,11 @@ def test_highest_epoch_of_our_key_counts() -> None:
     assert heard.highest == 8 and not heard.alive.is_set()
 
 
-def test_our_own_last_epoch_is_recognised() -> None:
-    heard = Predecessors(AUTHORITY, (IDENTITY.public_key, 8))
-    heard.hear(topics.epoch(RUN), epoch(7))
-    heard.hear(topics.epoch(RUN), epoch(8, signer=Identity.generate()))
-    assert not heard.ours.is_set()
-    heard.hear(topics.epoch(RUN), epoch(8))
-    assert heard.ours.is_set()
-
-
 @pytest.mark.parametrize(
     ("phase", "alive"), [("open", True), ("updating", True), ("lost", False), ("finished", False)]
 )
 def test_beat_shows_a_leader_unless_it_is_the_last(phase: str, alive: bool) -> None:
-    heard = Predecessors(AUTHORITY, (IDENTITY.public_key, 0))
+    heard = Predecessors(AUTHORITY)
     heard.hear(topics.beat(RUN), beat(phase))
     assert heard.alive.is_set() == alive
 
@@ -78,16 +69,6 @@ async def test_successor_announces_the_next_epoch(
         async with led(spec_of(stop={"updates": 1}), tmp_path, url, IDENTITY) as run, run.worker():
             await run.outcome()
         assert await next_epoch(parse_address(url), AUTHORITY, IDENTITY) == 2
-
-
-async def test_who_led_last_leads_again_at_once(tmp_path: Path) -> None:
-    """What the broker tells newcomers is still our own word: nobody came after us."""
-    async with broker(tmp_path / "broker") as url:
-        async with led(spec_of(), tmp_path, url, IDENTITY) as run:
-            async with asyncio.timeout(DEADLINE):
-                await run.ready.wait()
-        async with asyncio.timeout(leading.LISTEN_SECONDS / 2):
-            assert await next_epoch(parse_address(url), AUTHORITY, IDENTITY, 1) == 2
 
 
 async def test_leader_that_is_alive_is_left_alone(tmp_path: Path) -> None:

@@ -247,6 +247,26 @@ async def test_both_led_and_the_greater_precedence_wins(tmp_path: Path) -> None:
     assert outcome.params_hash == hashes(spec, tmp_path / "first", run.leader.authority)[-1]
 
 
+async def test_who_led_last_leads_again_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the broker tells newcomers is still our own word: nobody came after us."""
+    monkeypatch.setattr("coordinator.hosting.LISTEN_SECONDS", 1000.0)
+    spec = spec_of(**EXACT)
+    async with (
+        broker(tmp_path / "broker") as url,
+        hosted(spec, tmp_path / "host", url) as run,
+        steady(run, pause_at=3) as worker,
+    ):
+        await worker.until(lambda: len(worker.heard.updates) == 3)
+        await run.end()
+        async with returning(tmp_path / "host", url) as old:
+            await old.ready.wait()
+            await work(worker)
+            outcome = await old.outcome()
+    assert outcome.params_hash == params_hash(states_of(spec, 8)[-1].theta)
+
+
 async def test_taking_over_makes_the_leader_step_aside(tmp_path: Path) -> None:
     spec = spec_of(**EXACT)
     async with (
