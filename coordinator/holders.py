@@ -72,7 +72,8 @@ class Holders:
         self._random = random
         self._offers: dict[int, Offer] = {}
         self._joiners: dict[SessionId, _Joiner] = {}
-        self._struck: set[SessionId] = set()
+        self._struck: dict[SessionId, int] = {}
+        """who served a version badly: it is left alone while that version is offered"""
 
     # Snapshots come and go.
 
@@ -119,7 +120,7 @@ class Holders:
     def leave(self, id: SessionId) -> None:
         """A session is gone."""
         self._joiners.pop(id, None)
-        self._struck.discard(id)
+        self._struck.pop(id, None)
         self._remove(id)
 
     def blame(self, id: SessionId, failed: Iterable[PeerName]) -> None:
@@ -134,7 +135,7 @@ class Holders:
             if witnesses is not None:
                 witnesses.add(id.worker)
                 if len(witnesses) >= WITNESSES:
-                    self._struck.add(server)
+                    self._struck[server] = joiner.version
                     self._remove(server)
         joiner.deserted |= bool(joiner.servers) and joiner.servers <= joiner.avoids
 
@@ -185,6 +186,7 @@ class Holders:
             offer = self._offers[version] = Offer(version, proof)
             for old in sorted(v for v in self._offers if v > 0)[:-OFFERS_KEPT]:
                 del self._offers[old]
+            self._struck = {id: v for id, v in self._struck.items() if v in self._offers}
         return offer
 
     def _choose(self, candidates: Sequence[tuple[SessionId, float]]) -> list[SessionId]:

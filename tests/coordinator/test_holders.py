@@ -154,20 +154,29 @@ def test_one_complaint_sends_only_the_joiner_elsewhere() -> None:
     assert set(tell(known, JOINERS[1])[1]) == set(WORKERS[:3])
 
 
-def test_second_workers_complaint_ends_a_holder_for_good() -> None:
+def test_second_workers_complaint_ends_a_holder() -> None:
+    three = [(id, 1.0) for id in WORKERS[:3]]
     known = with_holders(3)
     for joiner in JOINERS[:2]:
         tell(known, joiner)
         fail(known, joiner, WORKERS[1])
     assert set(tell(known, JOINERS[2])[1]) == {WORKERS[0], WORKERS[2]}
     assert not known.add(64, WORKERS[1])
-    assert set(known.reached(128, PROOF, [(id, 1.0) for id in WORKERS[:3]])) == {
-        WORKERS[0],
-        WORKERS[2],
-    }
-    # A new connection life is a new chance.
+    for version in (128, 192):
+        assert set(known.reached(version, PROOF, three)) == {WORKERS[0], WORKERS[2]}
+        assert not known.add(version, WORKERS[1])
+    # Liars could have said so: once that snapshot is history, it has a new chance.
+    known.reached(256, PROOF, three)
+    assert WORKERS[1] in known.reached(320, PROOF, three)
+
+
+def test_holder_that_left_and_came_back_has_a_new_chance() -> None:
+    known = with_holders(3)
+    for joiner in JOINERS[:2]:
+        tell(known, joiner)
+        fail(known, joiner, WORKERS[1])
     known.leave(WORKERS[1])
-    assert WORKERS[1] in known.reached(192, PROOF, [(id, 1.0) for id in WORKERS[:3]])
+    assert WORKERS[1] in known.reached(128, PROOF, [(id, 1.0) for id in WORKERS[:3]])
 
 
 def test_sessions_of_one_worker_are_one_witness() -> None:
@@ -267,7 +276,7 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         tell(known, joiner)
         fail(known, joiner, *WORKERS)
     assert len(known._joiners) == 50
-    assert known._struck and not known._offers[64].holders.keys() & known._struck
+    assert known._struck and not known._offers[64].holders.keys() & known._struck.keys()
     for id in (*WORKERS, *JOINERS):
         known.leave(id)
     assert not known._joiners and not known._struck
