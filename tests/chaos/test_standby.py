@@ -1,0 +1,106 @@
+"""A standby takes a killed host's place; the host comes back and follows; the hash is the same."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+import pytest
+
+from protocol.identity import Identity
+from tests.chaos.processes import DEADLINE, await_updates, host, running, worker
+from tests.protocol.mosquitto import Mosquitto
+
+UPDATES = 24
+RUN = ("CartPole-v1", "--seed", "5", "--updates", str(UPDATES), "--normalize")
+RUN += ("--set", "stop.target=1e9", "--quorum", "1", "--max-staleness", "0")
+RUN += ("--set", "environment.max_steps=60")
+SMALL_TASKS = ("--set", "pool.task_seconds=0.01", "--set", "pool.minimum_task_seconds=0")
+
+
+def history(run_dir: Path) -> list[bytes]:
+    """The signed updates that the log holds."""
+    with closing(sqlite3.connect(run_dir / "log.sqlite")) as database:
+        rows = database.execute("SELECT payload FROM updates ORDER BY version").fetchall()
+        return [payload for (payload,) in rows]
+
+
+def await_history(run_dir: Path, count: int) -> None:
+    until = time.monotonic() + DEADLINE
+    while len(history(run_dir)) < count:
+        assert time.monotonic() < until, f"no {count} updates in {run_dir}"
+        time.sleep(0.01)  # between looks at a file; nothing depends on its length
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The hash of the run when nothing happens."""
+    path = tmp_path_factory.mktemp("undisturbed")
+    with (
+        host(*RUN, run_dir=path / "run") as (leader, url),
+        worker(url, path / "home"),
+    ):
+        assert leader.await_end() == 0, leader.lines
+        return str(leader.last_json()["params_hash"])
+
+
+@pytest.fixture
+def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
+    broker = Mosquitto(tmp_path)
+    broker.start()
+    yield broker
+    broker.kill()
+
+
+def test_a_standby_takes_the_place_of_a_killed_host(
+    undisturbed: str, mosquitto: Mosquitto, tmp_path: Path
+) -> None:
+    key, run_dir, own_dir = tmp_path / "standby.key", tmp_path / "host", tmp_path / "standby"
+    identity = Identity.generate()
+    identity.save(key)
+    hosting = ("shoal", "host", *RUN, *SMALL_TASKS, "--broker", mosquitto.url, "--json")
+    hosting += ("--delegate", identity.fingerprint, "--run-dir", str(run_dir))
+    with ExitStack() as stack:
+        leader = stack.enter_context(running(*hosting))
+        url = leader.await_line("shoal join mqtt://").split("shoal join ")[1].strip()
+        standing = ("shoal", "host", "--standby", url, "--key", str(key), "--json")
+        standby = stack.enter_context(running(*standing, "--run-dir", str(own_dir)))
+        standby.await_line("entrusted with the run's secret")
+        workers = [
+            stack.enter_context(worker(url, tmp_path / f"home-{index}")) for index in range(2)
+        ]
+        await_updates(run_dir, 3)
+        leader.signal(signal.SIGKILL)
+        killed = time.monotonic()
+        leader.process.wait()
+        phases = {}
+        for phase, line in (
+            ("silence noticed", "nobody leads"),
+            ("peers asked", "resumed run "),
+            ("announced", "we lead now"),
+        ):
+            standby.await_line(line)
+            phases[phase] = time.monotonic() - killed
+        await_updates(own_dir, 1)
+        phases["first update"] = time.monotonic() - killed
+        print("seconds after the kill:", {k: round(v, 2) for k, v in phases.items()})
+        for helper in workers:
+            helper.signal(signal.SIGSTOP)
+        made = len(history(own_dir))
+        assert made < UPDATES, "the run ended before the host came back"
+        again = stack.enter_context(running("shoal", "host", "--resume", str(run_dir), "--json"))
+        again.await_line(f"is led by {identity.fingerprint} (delegate 1) in epoch 2")
+        await_history(run_dir, made)
+        for helper in workers:
+            helper.signal(signal.SIGCONT)
+        assert standby.await_end() == 0, standby.lines
+        assert again.await_end() == 0, again.lines
+        assert [helper.await_end() for helper in workers] == [0, 0]
+    for ended in (standby, again):
+        outcome = ended.last_json()
+        assert (outcome["params_hash"], outcome["updates"]) == (undisturbed, UPDATES), ended.lines
+    assert history(run_dir) == history(own_dir)
