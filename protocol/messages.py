@@ -98,7 +98,7 @@ class Judged(Message, frozen=True):
 
 
 class Held(Message, frozen=True):
-    """A lease that a worker still works on: the fields of its task."""
+    """A lease that a worker can still answer: the fields of its task."""
 
     task: TaskId
     kind: TaskKind
@@ -185,7 +185,7 @@ class Hello(Message, frozen=True, tag=4):
     version: Version = 0
     """that the worker has reached"""
     held: Annotated[tuple[Held, ...], msgspec.Meta(max_length=64)] = ()
-    """leases of this session, of whatever epoch, that it still works on"""
+    """leases of this session, of whatever epoch, that it works on or has unanswered results of"""
 
 
 class Welcome(Message, frozen=True, tag=5):
