@@ -21,6 +21,8 @@ ANSWERS_WITHIN = 1.0
 """Seconds that all who lead a run here have to answer."""
 ASK_EVERY = 3.0
 MOST_RUNS = 64
+OPEN = ("running", "paused")
+"""States of a run that can be joined."""
 
 
 class SeveralRunsError(ShoalError):
@@ -50,7 +52,10 @@ class Runs:
             raise WireError(f"the run {here.run[:60]!r} is not its key's")
         if self._expected not in (None, fingerprint(here.host_key)):
             raise WireError("another key than the join line's")
-        if here.run in self._found or len(self._found) < MOST_RUNS:
+        known = self._found.get(here.run)
+        if known is not None and known.state in OPEN:
+            return  # anybody may say that it is over: the signed epoch tells
+        if known is not None or len(self._found) < MOST_RUNS:
             self._found[here.run] = here
 
     def choose(self, address: Address) -> Address | None:
@@ -58,7 +63,7 @@ class Runs:
 
         Raises `SeveralRunsError` with the lines to choose from.
         """
-        open_runs = [here for here in self._found.values() if here.state in ("running", "paused")]
+        open_runs = [here for here in self._found.values() if here.state in OPEN]
         if len(open_runs) > 1:
             lines = [
                 f"  {join_line(address.broker, here.run, fingerprint(here.host_key))}"

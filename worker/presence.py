@@ -50,7 +50,7 @@ class Presence:
         """The broker is there; the coordinator has time to show."""
         self.connected = True
         self._beaten = False
-        self._heard = now
+        self._doubted, self._heard = None, now
         self.greet(now)
 
     def disconnect(self) -> None:

@@ -410,6 +410,7 @@ def test_only_runs_that_belong_to_their_key_are_believed() -> None:
     assert runs.choose(address) is None
     runs.hear(plain(here))
     runs.hear(plain(here))
+    runs.hear(plain(messages.Here(host.run, here.host_key, "CartPole-v1", "finished")))
     chosen = runs.choose(address)
     assert chosen is not None
     assert chosen.run == host.run

@@ -634,6 +634,75 @@ def test_an_update_of_an_epoch_that_nobody_announced_waits_for_its_announcement(
     assert digest_of(desk) == later.digest()
 
 
+# Nothing is lost, whatever happens.
+
+EVENTS = ["task", "task", "evaluated", "evaluated", "answer", "epoch", "welcome", "old epoch"]
+EVENTS += ["forged end", "lost", "time", "long time", "disconnect", "connect", "paused"]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.sampled_from(EVENTS), max_size=40), st.data())
+def test_every_task_is_answered_to_whoever_leads_in_the_end(events, data):
+    desk = joined()
+    founder = desk.host
+    given: set[bytes] = set()
+    answered: set[bytes] = set()
+    connected = True
+
+    def welcome() -> None:
+        if hellos := desk.hellos():
+            desk.hears(desk.inbox, desk.host.welcome(hellos[-1].topic, hellos[-1].payload))
+
+    for event in events:
+        agreed = desk.session.handshake.agreed and connected
+        if event == "task" and agreed and len(given) < 30:
+            task = desk.host.task(first=2 * len(given))
+            given.add(task.token)
+            desk.is_told(task)
+        elif event == "evaluated" and desk.jobs:
+            desk.finishes()
+        elif event == "answer" and agreed:
+            for result in desk.told(messages.Result):
+                if data.draw(st.booleans()):
+                    answered.add(result.token)
+                    desk.is_told(messages.Acknowledge((result.task,), "accepted"))
+        elif event == "epoch" and connected:
+            desk.host = desk.host.other(
+                desk.host.number + 1, data.draw(st.sampled_from([None, DELEGATE, SECOND]))
+            )
+            desk.hears_epoch()
+        elif event == "welcome" and connected:
+            welcome()
+        elif event == "old epoch" and connected and desk.host.number > 1:
+            desk.hears_epoch(founder.epoch(data.draw(st.sampled_from(["running", "stopped"]))))
+        elif event == "forged end" and connected:
+            desk.hears_epoch(desk.host.other(desk.host.number + 5, STRANGER).epoch("finished"))
+        elif event == "lost" and connected:
+            desk.hears_beat(desk.host.beat("lost"))
+        elif event == "paused" and connected:
+            desk.hears_epoch(desk.host.epoch("paused", reason="the disk is full"))
+        elif event in ("time", "long time"):
+            desk.pass_time(3.0 if event == "time" else 40.0, beats=event == "time" and connected)
+        elif event == "disconnect":
+            connected = False
+            desk.obey(desk.session.disconnected(desk.now))
+        elif event == "connect" and not connected:
+            connected = True
+            desk.connected()
+    assert desk.left is None
+    if not connected:
+        desk.connected()
+    desk.sent.clear()
+    desk.host = desk.host.other(desk.host.number + 1, DELEGATE)
+    desk.hears_epoch()
+    hello = says_hello_now(desk)
+    assert {held.token for held in hello.held} == given - answered
+    while desk.jobs:
+        desk.finishes()
+    assert {result.token for result in desk.told(messages.Result)} == given - answered
+    assert desk.told(messages.Refusal) == []
+
+
 # The words of the handshake themselves.
 
 
