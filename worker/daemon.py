@@ -274,7 +274,9 @@ class Daemon:
                 if self._over is not None and not self._over.done():
                     self._over.set_result(command)
             case replica.Forget():
-                self._thetas.pop(command.version, None)
+                giving = self._thetas.pop(command.version, None)
+                if giving is not None:
+                    giving.cancel()
                 if self._evaluators is not None:
                     self._evaluators.drop(command.version)
             case serving.Freeze() | serving.Keep():

@@ -58,7 +58,7 @@ class Follower:
         after = replay.follow(self.spec, self.rules, before, update)
         return _step(after, update.digest_after)
 
-    def restore(self, data: bytes | bytearray, version: int) -> Step:
+    def restore(self, data: bytes | memoryview, version: int) -> Step:
         """The state in a snapshot of `version`. Raises `WireError`."""
         restored = snapshot.from_bytes(self.rules, data)
         if restored.version != version:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from mmap import mmap
 from random import Random
 
 from protocol.messages import CHUNK, Chunk, ChunkRequest, Manifest
@@ -70,7 +71,7 @@ class Reception:
         self.failed: tuple[str, ...] = ()
         self._random = random
         self._proof = Proof(manifest.total, manifest.chunks)
-        self._data = bytearray(manifest.total)
+        self._data = mmap(-1, manifest.total)  # takes memory as chunks come, not at once
         self._chunks = bytearray(self._proof.chunks)
         self._left = len(self._chunks)
         self._servers: list[_Server] = []
@@ -87,9 +88,9 @@ class Reception:
         return 1.0 - self._left / len(self._chunks)
 
     @property
-    def data(self) -> bytearray:
+    def data(self) -> memoryview:
         """The snapshot, once complete; not a copy."""
-        return self._data
+        return memoryview(self._data)
 
     @property
     def deserted(self) -> bool:

@@ -64,7 +64,7 @@ class Restore:
     """Read a snapshot; answered by `advanced`, or by `failed`."""
 
     ticket: int
-    data: bytes | bytearray
+    data: bytes | memoryview
     version: int
 
 
@@ -90,7 +90,7 @@ class Restored:
     """A snapshot brought us to this version: what we now have for others."""
 
     version: int
-    data: bytes | bytearray
+    data: bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class Keep:
     """Keep the bytes of a state, likewise."""
 
     version: int
-    data: bytes | bytearray
+    data: bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from worker.evaluation.jobs import (
     join,
     split,
 )
+from worker.threads import in_thread
 
 HELD = 2  # parts a child has at once: the one in hand and the next
 PARTS_PER_CHILD = 2  # of a job, so that who is done early takes some of another's share
@@ -40,6 +41,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds before a child that did not st
 SINGLE_THREADED = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
+LARGE = 1 << 20  # parameters that are copied beside the event loop
 LAST_WORDS = 2048  # bytes kept of what a child writes to its error stream
 
 
@@ -235,11 +237,18 @@ class Evaluators:
             theta: float32, shape (size,).
             normalization: of the version, where the spec has the normaliser on.
         """
-        parameters = np.ascontiguousarray(theta, dtype=np.float32).tobytes()
-        columns = normalization.to_bytes() if normalization else None
-        frame = self._thetas[version] = pipe.frame(pipe.Theta(version, parameters, columns))
-        for child in self._children:
+
+        def make() -> bytes:
+            parameters = np.ascontiguousarray(theta, dtype=np.float32).tobytes()
+            columns = normalization.to_bytes() if normalization else None
+            return pipe.frame(pipe.Theta(version, parameters, columns))
+
+        large = theta.size > LARGE
+        frame = self._thetas[version] = await in_thread(make) if large else make()
+        for child in list(self._children):
             child.send(frame)
+            if large:
+                await asyncio.sleep(0.0)  # each takes a copy
         await asyncio.gather(*(child.drain() for child in self._children))
 
     def drop(self, version: int) -> None:
