@@ -153,19 +153,27 @@ class Serving:
             del self._allowances[id]
 
     async def _find_snapshots(self) -> None:
-        """Offer what an earlier epoch left on the disk: the newest, and version 0."""
+        """Offer what an earlier epoch left on the disk: the newest that is good, and version 0."""
         versions = [v for v in self._snapshots.versions() if v <= self._state().version]
-        newest = [v for v in versions if v >= max(1, self._log.base)][-1:]
-        for version in [*newest, *(v for v in versions if v == 0)]:
-            try:
-                frozen = await asyncio.to_thread(self._snapshots.open, version)
-            except FrozenError:
-                continue
-            if self._is_proved(frozen):
-                self.on_disk(frozen)
+        for version in reversed([v for v in versions if v >= max(1, self._log.base)]):
+            if await self._find_snapshot(version):
+                break
+        if 0 in versions:
+            await self._find_snapshot(0)
         early, self._early = self._early or (), None
         for version, id in early:
             self._holders.add(version, id)
+
+    async def _find_snapshot(self, version: int) -> bool:
+        """Offer one of them; whether it is good."""
+        try:
+            frozen = await asyncio.to_thread(self._snapshots.open, version)
+        except FrozenError:
+            return False
+        proved = self._is_proved(frozen)
+        if proved:
+            self.on_disk(frozen)
+        return proved
 
     def _is_proved(self, frozen: Frozen) -> bool:
         """Whether the log, or for version 0 the spec, says that this was the state."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from protocol.errors import ShoalError
-from protocol.proof import CHUNK_BYTES, Proof, cut, manifest_digest, proof
+from protocol.proof import CHUNK_BYTES, Data, Proof, cut, manifest_digest, proof
 
 if TYPE_CHECKING:
     from protocol.state import Arithmetic, State
@@ -91,7 +91,7 @@ class Snapshots:
 
         return self._write(state.version, snapshot.chunks(state), known)
 
-    def keep(self, version: int, data: bytes | bytearray) -> Frozen:
+    def keep(self, version: int, data: Data) -> Frozen:
         """Keep a state's bytes, likewise."""
         return self._write(version, cut(data), None)
 

@@ -11,6 +11,9 @@ from protocol.messages import CHUNK
 CHUNK_BYTES = CHUNK
 DIGEST_BYTES = 16
 
+Data = bytes | bytearray | memoryview
+"""The bytes of a state."""
+
 
 class Proof(NamedTuple):
     """What proves a state: how many bytes it has, and the digest of each chunk."""
@@ -44,7 +47,7 @@ def proof(chunks: Iterable[bytes | memoryview]) -> Proof:
     return Proof(total, b"".join(digests))
 
 
-def cut(data: bytes | bytearray) -> Iterator[memoryview]:
+def cut(data: Data) -> Iterator[memoryview]:
     """A state's bytes in chunks, not copied."""
     view = memoryview(data)
     return (view[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES))
@@ -55,7 +58,7 @@ def chunk_digest(chunk: bytes | memoryview) -> bytes:
     return hashlib.blake2b(chunk, digest_size=DIGEST_BYTES).digest()
 
 
-def chunk_digests(data: bytes | bytearray) -> bytes:
+def chunk_digests(data: Data) -> bytes:
     """The digests of each CHUNK_BYTES of `data`, one after the other."""
     return proof(cut(data)).digests
 

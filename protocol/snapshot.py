@@ -11,7 +11,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from protocol.normalizer import HIGHEST_EXPONENT, LOWEST_EXPONENT, NormalizerState
 from protocol.packing import WireError
-from protocol.proof import CHUNK_BYTES, Proof, proof
+from protocol.proof import CHUNK_BYTES, Data, Proof, proof
 from protocol.state import Arithmetic, State
 
 MAGIC = b"shoal\x00\x00\x01"
@@ -45,7 +45,7 @@ def chunks(state: State) -> Iterator[bytes]:
         yield bytes(chunk)
 
 
-def from_bytes(arithmetic: Arithmetic, data: bytes | bytearray) -> State:
+def from_bytes(arithmetic: Arithmetic, data: Data) -> State:
     """The state that `to_bytes` wrote, for a run with this arithmetic.
 
     Raises:
@@ -96,7 +96,7 @@ def state_digest(state: State) -> bytes:
 class _Reader:
     """Takes arrays off the front of bytes whose length has been checked."""
 
-    def __init__(self, data: bytes | bytearray, offset: int) -> None:
+    def __init__(self, data: Data, offset: int) -> None:
         self._data = data
         self._offset = offset
 

@@ -501,33 +501,48 @@ async def test_snapshots_of_an_earlier_epoch_are_offered_where_the_log_proves_th
     tmp_path: Path,
 ) -> None:
     async with stage(tmp_path) as (play, joiner):
-        play.grow(*[MAX_MESSAGE] * 9)
-        state = dataclasses.replace(play.state, version=10)
-        after = Update(
-            1, 9, (), 0.0, 0.0, 0.1, (), 0, 0, b"d" * 16, b"d" * 16,
-            state_digest=snapshot.state_digest(state),
-        )  # fmt: skip
-        play.append(signed(play.identity, "update", (play.run_id,), after))
+        good = [dataclasses.replace(play.state, version=version) for version in (5, 10)]
+        for state in good:
+            play.grow(*[MAX_MESSAGE] * 4)
+            update = Update(
+                epoch=1,
+                version=state.version - 1,
+                cohorts=(),
+                scale=0.0,
+                learning_rate=0.0,
+                sigma=0.1,
+                observed=(),
+                episodes=0,
+                steps=0,
+                digest_before=bytes(16),
+                digest_after=bytes(16),
+                state_digest=snapshot.state_digest(state),
+            )
+            play.append(signed(play.identity, "update", (play.run_id,), update))
+            play.snapshots.freeze(state)
         play.grow(100, 100)
+        for version in (9, 11, 64):  # not proved, not even well-formed, and of another history
+            play.snapshots.freeze(dataclasses.replace(play.state, version=version))
         play.snapshots.freeze(replay.initial_state(SPEC))
-        play.snapshots.freeze(dataclasses.replace(state, version=9))
-        play.snapshots.freeze(state)
-        play.snapshots.freeze(dataclasses.replace(state, version=64))
-        for version, digest in ((10, ""), (0, snapshot.state_digest(play.state).hex())):
-            served = play.make_serving(digest)
+
+        async def found(initial_digest: str = "") -> list[int]:
+            served = play.make_serving(initial_digest)
             # Holders say so as soon as they are welcomed.
             served.holding(joiner.session, 10)
             served.holding(SessionId("z" * 16, "z" * 6), 10)
             served.leave(SessionId("z" * 16, "z" * 6))
             await served._find_snapshots()
-            found = served._holders.find(SessionId("y" * 16, "y" * 6), 0, 0.0)
-            assert found is not None and found[1] == (joiner.session,)
-            assert (served._holders.own(10) is not None, served._holders.own(9)) == (True, None)
-            assert (served._holders.own(0) is None) == (version == 0)
+            offered = [v for v in range(65) if served._holders.own(v) is not None]
+            if 10 in offered:
+                offer = served._holders.find(SessionId("y" * 16, "y" * 6), 0, 0.0)
+                assert offer is not None and offer[1] == (joiner.session,)
+            return offered
+
+        assert await found() == [0, 10]
+        assert await found(snapshot.state_digest(replay.initial_state(SPEC)).hex()) == [0, 10]
+        assert await found(snapshot.state_digest(play.state).hex()) == [10]
         (play.snapshots.directory / "snapshot-10.bin").write_bytes(bytes(SIZE))
-        served = play.make_serving()
-        await served._find_snapshots()
-        assert served._holders.own(10) is None
+        assert await found() == [0, 5]
 
 
 async def test_snapshot_too_large_for_a_manifest_is_not_offered(
