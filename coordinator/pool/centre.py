@@ -50,6 +50,16 @@ class Evaluation:
         if not self.full:
             self.work.extend(self.episodes - self.work.size)
 
+    def has(self, end: int) -> bool:
+        """Whether episodes before `end`, which somebody was asked for, are a part of it.
+
+        That more than the screening was asked for proves, where it is not known yet, that the
+        screening let it go on: who returned that may be slower to come back to a new coordinator.
+        """
+        if self.work.size < end <= self.episodes:
+            self.make_full()
+        return end <= self.work.size
+
     @property
     def full(self) -> bool:
         """Whether all episodes are asked for."""

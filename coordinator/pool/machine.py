@@ -220,8 +220,9 @@ class Pool:
             self._commands.append(Happened("joined", event.session))
         else:
             # It may have missed tasks meanwhile; what it still finishes counts all the same.
+            named = set(event.held)
             for lease in list(session.leases.values()):
-                if lease.named not in event.held:
+                if lease.named not in named:
                     self._end_lease(lease, now)
             session.heard = now
             self._roster.set_credit(session, event.credit)
@@ -335,9 +336,7 @@ class Pool:
         end = held.first + held.count
         if held.kind == "centre":
             evaluation = self._evaluation(held.version)
-            if evaluation is None or end > evaluation.work.size:
-                return None
-            return evaluation.work
+            return evaluation.work if evaluation is not None and evaluation.has(end) else None
         index, last = held.first // self._size, (end - 1) // self._size
         if index != last or held.version > self.version or self._final is not None:
             return None
@@ -533,8 +532,8 @@ class Pool:
         if evaluation is None:
             return "late", "that evaluation is over"
         end = event.first + event.count
-        if end > evaluation.work.size:
-            return "refused", "those episodes were not asked for"
+        if not evaluation.has(end):
+            return "refused", "there are no such episodes"
         is_open = evaluation.work.is_open(event.first, end)
         if not is_open.any():
             return "duplicate", "another worker was first"
