@@ -641,7 +641,7 @@ EVENTS += ["forged end", "lost", "time", "long time", "disconnect", "connect", "
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.lists(st.sampled_from(EVENTS), max_size=40), st.data())
+@given(st.lists(st.sampled_from(EVENTS), min_size=15, max_size=50), st.data())
 def test_every_task_is_answered_to_whoever_leads_in_the_end(events, data):
     desk = joined()
     founder = desk.host
