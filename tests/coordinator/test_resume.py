@@ -131,6 +131,32 @@ async def test_counters_go_on(tmp_path: Path) -> None:
         assert log.results() == []
 
 
+@pytest.mark.parametrize(
+    ("rule", "reason"),
+    [({"episodes": 128}, "128 episodes are used"), ({"seconds": 60.0}, "60 s have passed")],
+)
+async def test_limits_are_those_of_the_whole_run(
+    rule: dict[str, Any], reason: str, tmp_path: Path
+) -> None:
+    """Not of each life: 32 episodes an update, and a first life of a minute."""
+    spec = spec_of(stop={"updates": None, **rule})
+    async with (
+        broker(tmp_path / "broker") as url,
+        led(spec, tmp_path, url) as run,
+        run.worker(pause_at=2) as worker,
+    ):
+        await worker.until(lambda: len(worker.heard.updates) >= 2)
+        run.server._began -= 60.0 if "seconds" in rule else 0.0
+        run.server.pause("enough for today")
+        await run.outcome()
+        await run.end()
+        worker.resume()
+        async with resumed(tmp_path, url) as again:
+            outcome = await again.outcome()
+    assert outcome.reason.startswith(reason)
+    assert outcome.updates == (4 if "episodes" in rule else 2)
+
+
 async def test_paused_run_lets_workers_wait(tmp_path: Path) -> None:
     async with (
         broker(tmp_path / "broker") as url,
@@ -316,10 +342,12 @@ async def test_held_leases_go_on_in_the_next_epoch(tmp_path: Path) -> None:
             async with asyncio.timeout(DEADLINE):
                 while not any("taken up again" in line for line in again.lines):
                     await asyncio.sleep(0.01)
+            await worker.until(lambda: len(worker.heard.welcomes) == 2)
             worker.resume()
             await again.outcome()
             assert worker.heard.acknowledged[held.task] == "accepted"
-    assert [t.first for t in worker.heard.tasks if t.kind == held.kind].count(held.first) == 1
+    given = [(task.kind, task.version, task.first) for task in worker.heard.tasks]
+    assert given.count((held.kind, held.version, held.first)) == 1
 
 
 async def test_invented_leases_are_not_believed(tmp_path: Path) -> None:
