@@ -14,7 +14,7 @@ from coordinator import recovery
 from coordinator.directory import RunDirectory
 from coordinator.history.carve import Carved
 from coordinator.history.past import Advance, HistoryError, Tell, known_keys, opened, sync_directory
-from coordinator.history.verify import expected_evaluation, expected_row, verify
+from coordinator.history.verify import contradicts, expected_row, verify
 from coordinator.log import (
     ARCHIVE,
     BASE,
@@ -212,8 +212,9 @@ class _Mending:
                 state, row, update = following
                 group.append(row)
                 for judged in update.judged:
-                    known = evaluations.get(judged.version, _evaluation(judged, row))
-                    evaluations[judged.version] = expected_evaluation(known, judged)
+                    known = evaluations.get(judged.version)
+                    if known is None or contradicts(known, judged, row.made_at):
+                        evaluations[judged.version] = _evaluation(judged, row)
                 if len(group) == _GROUP:
                     log.extend(group)
                     group.clear()
@@ -316,7 +317,7 @@ class _Mending:
 
 
 def _evaluation(judged: Judged, row: UpdateRow) -> EvaluationRow:
-    """An evaluation that only an update still tells of."""
+    """An evaluation as an update tells it."""
     return EvaluationRow(
         version=judged.version,
         episodes=judged.episodes,

@@ -118,6 +118,12 @@ def expected_evaluation(row: EvaluationRow, judged: Judged) -> EvaluationRow:
     )
 
 
+def contradicts(row: EvaluationRow, judged: Judged, told_at: float) -> bool:
+    """Whether the row of an evaluation is another than what the update of that time tells, though
+    the version was not judged once more since then."""
+    return row.judged_at <= told_at and row != expected_evaluation(row, judged)
+
+
 class _Proof:
     """One pass over a run directory."""
 
@@ -129,6 +135,8 @@ class _Proof:
         self._frozen = set(past.snapshots.versions())
         self._proved: list[int] = []
         self._trained: list[float] = []
+        self._unsound: list[str] = []
+        """what is wrong where no version depends on it"""
 
     def carried_out(self, advance: Advance) -> Verdict:
         past, base = self._past, self._state.version
@@ -144,7 +152,7 @@ class _Proof:
                 self._signed_states += bool(update.state_digest)
                 self._trained.append(row.seconds)
                 self._compare_row(row, update)
-                self._compare_evaluations(update, evaluations)
+                self._compare_evaluations(row, update, evaluations)
                 self._compare_snapshot()
                 advance(self._state.version - base, claimed - base)
         except DamagedError as error:
@@ -196,7 +204,8 @@ class _Proof:
         try:
             frozen = self._past.snapshots.open(version)
         except FrozenError as error:
-            self._differs(version, str(error))
+            if version in self._past.snapshots.versions():  # not let go of meanwhile
+                self._differs(version, str(error))
             return
         if frozen.digest != snapshot.state_digest(self._state):
             self._differs(
@@ -216,13 +225,15 @@ class _Proof:
                 f"its signed message {expected.members} and {expected.late}",
             )
 
-    def _compare_evaluations(self, update: Update, rows: Mapping[int, EvaluationRow]) -> None:
+    def _compare_evaluations(
+        self, row: UpdateRow, update: Update, known: Mapping[int, EvaluationRow]
+    ) -> None:
         for judged in update.judged:
-            row = rows.get(judged.version)
-            if row is not None and row != expected_evaluation(row, judged):
+            ours = known.get(judged.version)
+            if ours is not None and contradicts(ours, judged, row.made_at):
                 self._differs(
                     judged.version,
-                    f"the log says {row.mean:g} over {row.episodes} episodes of the centre of "
+                    f"the log says {ours.mean:g} over {ours.episodes} episodes of the centre of "
                     f"version {judged.version}, signed update {update.version} says "
                     f"{judged.mean:g} over {judged.episodes}",
                 )
@@ -233,7 +244,7 @@ class _Proof:
             try:
                 found |= {row.version: row for row in log.evaluations()}
             except ShoalError as error:
-                self._differs(self._state.version, str(error))
+                self._unsound.append(str(error))
         return found
 
     def _look_at_the_rest(self, claimed: int) -> None:
@@ -242,8 +253,9 @@ class _Proof:
             if version > claimed:
                 self._differs(version, f"a snapshot of version {version} is beyond the log's end")
         for log in self._past.logs:
-            for problem in _unsound(log):
-                self._differs(claimed, problem)
+            self._unsound += _unsound(log)
+        for problem in self._unsound:
+            self._differs(claimed, problem)
 
 
 def _rows(past: Past, first: int, end: int) -> Iterator[UpdateRow]:

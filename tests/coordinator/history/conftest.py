@@ -59,7 +59,9 @@ def lead(run: Run, updates: int) -> list[State]:
         if made.after.version % 5 == 0:
             judged = [CentreJudged(version + 1, 4, version / 2, 0.5, 200, True, False)]
             course.log.record_evaluation(
-                EvaluationRow(version + 1, 4, version / 2, 0.5, 200, True, 1.7e9, version + 1.0)
+                EvaluationRow(
+                    version + 1, 4, version / 2, 0.5, 200, True, 1.7e9 + version, version + 1.0
+                )
             )
     reached = states[-1].version
     course.log.keep_results([ResultRow("a" * 16, "b" * 6, 7, "members", reached, reached, b"r")])
