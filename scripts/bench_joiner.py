@@ -359,7 +359,7 @@ def joined(joiner: Watched, snapshot_bytes: int) -> dict[str, Any]:
 
 async def small(options: argparse.Namespace) -> None:
     """A joiner at version 10,000 with 4,675 parameters."""
-    spec = spec_of([13, 288], 8, 200)
+    spec = spec_of([13, 288], 128, 200)
     assert spec.size == 4675, spec.size
     size = snapshot.state_bytes(replay.arithmetic(spec))
     with tempfile.TemporaryDirectory() as directory:

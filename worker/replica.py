@@ -305,6 +305,8 @@ class Replica:
         elif isinstance(job, Restore):
             self._reception = None
             self._commands.append(Restored(job.version, job.data))
+            # What came after the snapshot is missing for certain.
+            self._gap_since, self._urgent = None, True
         version = step.state.version
         self._state = step.state
         self.points[version] = step.point

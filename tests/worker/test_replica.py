@@ -648,6 +648,17 @@ def test_peers_are_asked_at_the_same_time_for_a_window_each():
     assert bytes(restored.data) == b"".join(WIDE.snapshot(2)[1])
 
 
+def test_what_follows_a_snapshot_is_asked_for_at_once():
+    world = World(WIDE)
+    world.welcomed()
+    offer(world, 1, PEER)
+    world.pass_time(3.0)
+    give(world, 1)
+    assert world.asked[-1] == (world.now, CatchUp(1))
+    answering(world)()
+    assert world.arrived
+
+
 def test_peers_that_are_silent_are_named_and_what_is_here_is_kept():
     world = World(WIDE)
     world.welcomed()
