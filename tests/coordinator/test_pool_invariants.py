@@ -25,6 +25,7 @@ from coordinator.pool.events import (
     EndRun,
     Event,
     Heard,
+    HeldLease,
     Joined,
     KeepResult,
     Kept,
@@ -69,6 +70,11 @@ def shown(command: Command) -> object:
     return repr(command)
 
 
+def settled(closed: CloseBatch) -> set[int]:
+    """The directions that an update uses or drops."""
+    return {*counted(closed).tolist(), *closed.dropped}
+
+
 class PoolMachine(RuleBasedStateMachine):
     """Any mix of what can happen to a pool."""
 
@@ -90,6 +96,7 @@ class PoolMachine(RuleBasedStateMachine):
         )
         self.rules = self.spec.pool
         self.first_version = version
+        self.first_task = first_task
         self.now = 50.0
         self.pool = Pool(self.spec, version, self.now, first_task=first_task)
         self.twin = Pool(self.spec, version, self.now, first_task=first_task)
@@ -101,7 +108,17 @@ class PoolMachine(RuleBasedStateMachine):
         self.unanswered: Counter[tuple[SessionId, int]] = Counter()
         self.forgotten: Counter[tuple[SessionId, int]] = Counter()
         """what may still be answered, though its session left meanwhile"""
-        self.unkept: list[tuple[SessionId, int]] = []
+        self.unkept: list[KeepResult] = []
+        self.disk: dict[tuple[SessionId, int], KeepResult] = {}
+        """accepted results that are durable and in no durable update"""
+        self.taken: dict[tuple[SessionId, int], set[int]] = {}
+        """directions by result that was accepted"""
+        self.promised: set[int] = set()
+        """directions whose workers were told that they are accepted, and that no update has used"""
+        self.settled = set(range(version * SIZE))
+        """directions that durable updates used or dropped"""
+        self.closing: CloseBatch | None = None
+        self.episodes = 0
 
     # What happens.
 
@@ -111,6 +128,55 @@ class PoolMachine(RuleBasedStateMachine):
     def join(self, id: SessionId, credit: int, speed: float) -> None:
         self.send(Joined(id, credit, speed))
 
+    @precondition(lambda self: self.tasks)
+    @rule(data=st.data(), id=st.sampled_from(SESSIONS), credit=st.integers(0, 4))
+    def join_again(self, data: st.DataObject, id: SessionId, credit: int) -> None:
+        """Naming leases that were once somebody's, some several times, some a little wrong."""
+        wrong = st.tuples(*[st.sampled_from([0, 0, 0, 0, 0, -1, 1, SIZE, 1 << 32])] * 4)
+        named = data.draw(
+            st.lists(st.tuples(st.sampled_from(sorted(self.tasks)), wrong), max_size=4)
+        )
+        held = []
+        for number, (task, version, first, count) in named:
+            given = self.tasks[number]
+            held.append(
+                HeldLease(
+                    number + task,
+                    given.kind,
+                    given.version + version % SIZE,
+                    given.first + first,
+                    given.count + count,
+                )
+            )
+        self.send(Joined(id, credit, 0.0, tuple(held)))
+
+    @rule(elapsed=st.sampled_from([0.0, 5.0]))
+    def restart(self, elapsed: float) -> None:
+        """The coordinator is lost; another one goes on from what is durable."""
+        if self.pool.ended:
+            return
+        self.now += elapsed
+        if self.closing is not None:
+            self.counted.subtract(counted(self.closing).tolist())
+            self.closing = None
+        self.unkept, self.unanswered, self.forgotten = [], Counter(), Counter()
+        self.accepted = set()
+        self.first_task += 1 << 32
+        version, every = self.pool.version, self.spec.centre.evaluate_every
+        self.first_version = max(0, version - self.rules.max_staleness)
+        state = {
+            "episodes": self.episodes,
+            "first_task": self.first_task,
+            "unjudged": [e.version for e in self.pool._evaluations] if every else [],
+            "used": [(direction, 1) for direction in sorted(self.settled)],
+        }
+        self.pool = Pool(self.spec, version, self.now, **state)
+        self.twin = Pool(self.spec, version, self.now, **state)
+        for keep in list(self.disk.values()):
+            self.arrive(keep.arrived)
+        again = self.accepted | (settled(self.closing) if self.closing is not None else set())
+        assert self.promised <= again, "what was acknowledged is lost"
+
     @rule(id=st.sampled_from(SESSIONS))
     def leave(self, id: SessionId) -> None:
         self.send(Left(id, "left"))
@@ -119,8 +185,7 @@ class PoolMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def keep(self, data: st.DataObject) -> None:
         """Some of what was accepted is durable."""
-        some = data.draw(st.lists(st.sampled_from(self.unkept), unique=True, min_size=1))
-        self.keep_results(some)
+        self.keep_results(self.unkept[: data.draw(st.integers(1, len(self.unkept)))])
 
     @rule(id=st.sampled_from(SESSIONS), credit=st.none() | st.integers(0, 4))
     def speak(self, id: SessionId, credit: int | None) -> None:
@@ -202,10 +267,12 @@ class PoolMachine(RuleBasedStateMachine):
             del self.tasks[task.task]
         self.arrive(arrived)
 
-    def keep_results(self, some: list[tuple[SessionId, int]]) -> None:
+    def keep_results(self, some: list[KeepResult]) -> None:
+        self.unkept = self.unkept[len(some) :]
         for one in some:
-            self.unkept.remove(one)
-        self.send(Kept(tuple(some)))
+            if one.arrived.kind == "centre" or one.until >= self.pool.version:
+                self.disk[one.arrived.session, one.arrived.task] = one
+        self.send(Kept(tuple((one.arrived.session, one.arrived.task) for one in some)))
 
     def arrive(self, arrived: Arrived) -> None:
         if not self.pool.ended:
@@ -213,6 +280,8 @@ class PoolMachine(RuleBasedStateMachine):
         self.send(arrived)
 
     def send(self, event: Event) -> None:
+        if isinstance(event, Updated):
+            self.durable()
         held = {id: len(session.leases) for id, session in self.pool.sessions.items()}
         commands = self.pool.handle(event, self.now)
         again = self.twin.handle(event, self.now)
@@ -223,11 +292,11 @@ class PoolMachine(RuleBasedStateMachine):
             match command:
                 case SendTask():
                     self.given(command)
-                    self.answered(command.session, command.acknowledged)
+                    self.answered(command.session, command.acknowledged, "accepted")
                 case SendAcknowledge():
-                    self.answered(command.session, command.tasks)
+                    self.answered(command.session, command.tasks, command.outcome)
                 case KeepResult():
-                    self.unkept.append((command.arrived.session, command.arrived.task))
+                    self.unkept.append(command)
                 case CloseBatch():
                     self.closed(command)
                 case CentreJudged():
@@ -242,12 +311,26 @@ class PoolMachine(RuleBasedStateMachine):
             if len(session.leases) > held.get(id, 0):
                 assert len(session.leases) <= session.credit, "more tasks than the session can hold"
 
+    def durable(self) -> None:
+        """The update that is being made can't be lost any more."""
+        assert self.closing is not None
+        self.settled |= settled(self.closing)
+        self.promised -= self.settled
+        self.closing, self.episodes = None, self.pool.episodes
+        until = self.pool.version + 1
+        self.disk = {
+            name: one
+            for name, one in self.disk.items()
+            if one.arrived.kind == "centre" or one.until >= until
+        }
+
     def heed(self, event: Arrived, commands: list[Command]) -> None:
         """Remember what was taken: it is to be kept."""
         taken = any(isinstance(c, KeepResult) and c.arrived is event for c in commands)
         if event.kind == "members" and taken:
             valid = np.flatnonzero(~np.isnan(event.returns[:, 0])) + event.first
             self.accepted |= set(valid.tolist())
+            self.taken[event.session, event.task] = set(valid.tolist())
 
     def given(self, task: SendTask) -> None:
         assert task.task not in self.tasks, "a task number twice"
@@ -262,8 +345,10 @@ class PoolMachine(RuleBasedStateMachine):
         if len(self.tasks) > 40:  # enough to draw from
             del self.tasks[min(self.tasks)]
 
-    def answered(self, session: SessionId, tasks: tuple[int, ...]) -> None:
+    def answered(self, session: SessionId, tasks: tuple[int, ...], outcome: str) -> None:
         for task in tasks:
+            if outcome == "accepted":
+                self.promised |= self.taken.pop((session, task), set()) - self.settled
             waiting = self.unanswered if self.unanswered[session, task] else self.forgotten
             assert waiting[session, task] > 0, "an answer for nothing"
             waiting[session, task] -= 1
@@ -271,6 +356,7 @@ class PoolMachine(RuleBasedStateMachine):
     def closed(self, closed: CloseBatch) -> None:
         k = closed.version
         assert k == self.pool.version
+        self.closing = closed
         directions = counted(closed).tolist()
         self.counted.update(directions)
         assert max(self.counted.values(), default=0) <= 1, "a direction counted twice"
@@ -305,6 +391,21 @@ class PoolMachine(RuleBasedStateMachine):
         for claim in {id(lease.claim): lease.claim for lease in self.pool.leases.values()}.values():
             sessions = [lease.session for lease in claim.leases]
             assert len(set(sessions)) == len(sessions), "a session insures itself"
+
+    @invariant()
+    def leases_are_of_what_may_count(self) -> None:
+        if not hasattr(self, "pool"):
+            return
+        for task, lease in self.pool.leases.items():
+            assert 0 < task == lease.task < self.pool._leases.next_task
+            assert lease.count == lease.claim.range.size
+            assert lease.work.first <= lease.first < lease.first + lease.count <= lease.work.end
+            assert lease.version <= self.pool.version
+            if lease.kind == "members":
+                assert lease.first // SIZE - lease.version <= self.rules.max_staleness
+        early = self.pool._next.work.missing - self.pool._next.work.unleased.total
+        if self.rules.max_staleness == 0:
+            assert early == 0, "work ahead where nothing may be stale"
 
     @invariant()
     def every_open_unit_is_free_or_held(self) -> None:
