@@ -17,6 +17,11 @@ STEPS = st.lists(
         st.tuples(st.just("add"), SPANS, HISTORIES),
         st.tuples(st.just("remove"), SPANS.filter(lambda span: span[0] < span[1])),
         st.tuples(st.just("take"), st.integers(1, 12), st.sampled_from("abc")),
+        st.tuples(
+            st.just("take exactly"),
+            SPANS.filter(lambda span: span[0] < span[1]),
+            st.sampled_from("abc"),
+        ),
     ),
     max_size=30,
 )
@@ -38,6 +43,18 @@ def test_ranges_hold_what_a_plain_table_of_units_holds(begin: int, steps: list[t
             ranges.remove(first, end)
             for unit in range(first, end):
                 table.pop(unit, None)
+        elif step[0] == "take exactly":
+            (first, end), worker = step[1:]
+            histories = [table[unit] for unit in range(first, end) if unit in table]
+            exact = ranges.take_exactly(first, end, worker)
+            whole = len(histories) == end - first
+            assert (exact is not None) == (whole and all(worker not in h[0] for h in histories))
+            if exact is not None:
+                avoid = frozenset[str]().union(*(h[0] for h in histories))
+                attempts, awaited = max(h[1] for h in histories), all(h[2] for h in histories)
+                assert exact == Range(first, end, avoid, attempts, awaited)
+                for unit in range(first, end):
+                    del table[unit]
         else:
             most, worker = step[1:]
             taken = ranges.take(most, worker, {"a", "b"})

@@ -105,3 +105,15 @@ def test_silence_is_measured_from_the_last_word() -> None:
     one, two = enter(roster, "a"), enter(roster, "b")
     two.heard = 10.0
     assert list(roster.silent(36.0, 35.0)) == [one]
+
+
+def test_who_is_not_measured_may_hold_what_it_earned() -> None:
+    roster = Roster()
+    session = enter(roster, "a", credit=8)
+    assert (session.spare, session.room) == (1, 8)
+    session.earned = 3
+    assert session.spare == 3
+    measure(roster, session, 100.0)
+    assert session.spare == session.room == 8
+    session.limit = 2
+    assert session.spare == session.room == 2

@@ -175,6 +175,29 @@ def test_dropping_a_unit_settles_it() -> None:
     assert free(work) == [Range(0, 1), Range(2, 4)]
 
 
+def test_a_range_is_claimed_exactly_where_all_of_it_is_free() -> None:
+    work = Work(10, 20)
+    claimed(work, 3, "a", 1)
+    assert work.claim_exactly(12, 15, "b") is None
+    assert work.claim_exactly(18, 21, "b") is None
+    assert work.claim_exactly(8, 11, "b") is None
+    claim = work.claim_exactly(14, 17, "b")
+    assert claim is not None
+    assert free(work) == [Range(13, 14), Range(17, 20)]
+    one = lease(work, claim, "b", 900)
+    work.leave(one, 1.0)
+    assert free(work) == [Range(13, 20)]
+
+
+def test_two_leases_may_have_one_number_and_one_time_one_after_the_other() -> None:
+    work = Work(0, 4)
+    for _ in range(2):
+        one = claimed(work, 4, "a", 1)
+        work.leave(one, 1.0)
+    copied = claimed(work, 4, "a", 1)
+    assert work.overdue(20.0, SessionId("b", "s")) is copied
+
+
 def test_more_units_can_be_asked_for() -> None:
     work = Work(0, 4)
     claimed(work, 4, "a", 1)
