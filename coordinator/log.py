@@ -128,6 +128,15 @@ _CHECKPOINT_PAGES = 64
 """Pages after which SQLite moves what is in the WAL to the file."""
 _WAL_BYTES = 1 << 18
 """What a WAL that grew beyond this is cut to."""
+_AGAIN = "do it again"
+_OF_THE_DISK = (
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_BUSY,
+)
 
 
 class LogError(ShoalError):
@@ -220,7 +229,7 @@ class LogReader:
         self._path = path
         self._lock = threading.Lock()
         self._closing = ExitStack()
-        with self._explained("can't be opened", f"see {self._directory}"), ExitStack() as undo:
+        with self._explained("can't be opened"), ExitStack() as undo:
             if not path.is_file():
                 raise LogError(f"there is no log {path}: give the directory of a run")
             self._connection = undo.enter_context(contextlib.closing(_opened_to_read(path, undo)))
@@ -248,13 +257,13 @@ class LogReader:
     @property
     def version(self) -> int:
         """The version that the last update leads to."""
-        with self._lock, self._explained("can't be read", self._mending()):
+        with self._lock, self._explained("can't be read"):
             (last,) = self._connection.execute("SELECT MAX(version) FROM updates").fetchone()
         return self.base if last is None else int(last) + 1
 
     def noted(self, key: str) -> Value | None:
         """What `note` kept under this key."""
-        with self._lock, self._explained("can't be read", self._mending()):
+        with self._lock, self._explained("can't be read"):
             query = "SELECT value FROM meta WHERE key = ?"
             found = self._connection.execute(query, (key,)).fetchone()
         return None if found is None else found[0]
@@ -282,7 +291,7 @@ class LogReader:
 
         They may be large: see `UpdateLog.size` first.
         """
-        with self._lock, self._explained("can't be read", self._mending()):
+        with self._lock, self._explained("can't be read"):
             query = (
                 "SELECT payload FROM updates WHERE version >= ? AND version < ? ORDER BY version"
             )
@@ -313,12 +322,12 @@ class LogReader:
 
     def notes(self) -> dict[str, Value]:
         """All that `note` kept."""
-        with self._lock, self._explained("can't be read", self._mending()):
+        with self._lock, self._explained("can't be read"):
             return dict(self._connection.execute("SELECT key, value FROM meta"))
 
     def damage(self) -> str:
         """What is wrong with the file as such, in SQLite's words; empty where nothing is."""
-        with self._lock, self._explained("can't be read", self._mending()):
+        with self._lock, self._explained("can't be read"):
             (found,) = self._connection.execute("PRAGMA integrity_check(1)").fetchone()
         return "" if found == "ok" else " ".join(str(found).split())
 
@@ -337,9 +346,6 @@ class LogReader:
     def _directory(self) -> Path:
         return self._path.parent
 
-    def _mending(self) -> str:
-        return f"see to the disk, or run `shoal repair {self._directory}`"
-
     def _format(self) -> int:
         """The schema of the file. Raises `LogError` for one that this version does not know."""
         found = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
@@ -351,7 +357,7 @@ class LogReader:
 
     def _all(self, query: str, values: tuple[Value, ...], types: tuple[type, ...]) -> list[Any]:
         """All rows of a query, each value of the type that its column has."""
-        with self._lock, self._explained("can't be read", self._mending()):
+        with self._lock, self._explained("can't be read"):
             rows = self._connection.execute(query, values).fetchall()
             if not all(isinstance(v, t) for row in rows for v, t in zip(row, types, strict=True)):
                 raise sqlite3.DatabaseError("a value of another type than its column's")
@@ -388,10 +394,13 @@ class LogReader:
         )
 
     @contextmanager
-    def _explained(self, problem: str, remedy: str) -> Iterator[None]:
+    def _explained(self, problem: str, remedy: str = "") -> Iterator[None]:
         try:
             yield
         except (sqlite3.Error, OSError) as error:
+            if not remedy and _is_of_the_disk(error):
+                remedy = "free the disk, or see to it"
+            remedy = remedy or f"run `shoal repair {self._directory}`"
             raise LogError(f"the log {self._path} {problem} ({error}): {remedy}") from None
 
 
@@ -414,7 +423,7 @@ class UpdateLog(LogReader):
         self._base = 0
         self._ends = array("Q", [0])
         self._closing = ExitStack()
-        remedy = self._mending() if path.exists() else "give a --run-dir on a working disk"
+        remedy = "" if path.exists() else "see to the disk, or give a --run-dir on another one"
         with self._explained("can't be opened", remedy), ExitStack() as undo:
             # Without isolation level each statement is a transaction, synced when it returns.
             self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -463,7 +472,7 @@ class UpdateLog(LogReader):
 
     def extend(self, rows: Sequence[UpdateRow]) -> None:
         """Keep updates of the past for good, all or none. Raises `LogError`."""
-        with self._lock, self._writing("can't keep a copy of updates"):
+        with self._lock, self._writing("can't take updates", _AGAIN):
             self._connection.executemany(
                 f"INSERT INTO updates ({_UPDATE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
                 [_values(row) for row in rows],
@@ -477,14 +486,14 @@ class UpdateLog(LogReader):
 
         Raises `LogError`.
         """
-        with self._lock, self._writing(f"can't let go of the updates before {base}"):
+        with self._lock, self._writing(f"can't let go of the updates before {base}", _AGAIN):
             for key, value in ((BASE, base), (BASE_DIGEST, digest.hex()), (ARCHIVE, archive)):
                 self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
             self._connection.execute("DELETE FROM updates WHERE version < ?", (base,))
         ends = self._ends[max(0, min(base - self._base, len(self._ends) - 1)) :]
         self._ends = array("Q", [end - ends[0] for end in ends])
         self._base = base
-        with self._lock, self._explained("can't be made smaller", "free the disk"):
+        with self._lock, self._explained("can't be made smaller"):
             self._connection.execute("VACUUM")
 
     def keep_results(self, rows: Sequence[ResultRow]) -> None:
@@ -546,7 +555,7 @@ class UpdateLog(LogReader):
 
     def keep_aside(self, rows: Sequence[AsideRow]) -> None:
         """Keep updates that were set aside, in another copy of this log. Raises `LogError`."""
-        with self._lock, self._writing("can't keep updates that were set aside"):
+        with self._lock, self._writing("can't take updates that were set aside", _AGAIN):
             self._insert_aside(rows)
 
     def note(self, key: str, value: Value) -> None:
@@ -595,10 +604,11 @@ class UpdateLog(LogReader):
             self._ends.append(self._ends[-1] + (size or 0))
 
     @contextmanager
-    def _writing(self, problem: str) -> Iterator[None]:
-        """A transaction: synced when it ends, or it leaves no trace."""
-        remedy = f"free the disk, then go on with `shoal host --resume {self._directory}`"
-        with self._explained(problem, remedy), self._transaction():
+    def _writing(self, problem: str, then: str = "") -> Iterator[None]:
+        """A transaction: synced when it ends, or it leaves no trace. `then`: what to do once the
+        disk is free, where that is not to go on with the run."""
+        then = then or f"go on with `shoal host --resume {self._directory}`"
+        with self._explained(problem, f"free the disk, then {then}"), self._transaction():
             yield
 
     @contextmanager
@@ -614,24 +624,32 @@ class UpdateLog(LogReader):
             raise
 
 
+def _is_of_the_disk(error: sqlite3.Error | OSError) -> bool:
+    """Whether the disk is at fault, not what was written there."""
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    return isinstance(error, OSError) or code in _OF_THE_DISK
+
+
 def _opened_to_read(path: Path, undo: ExitStack) -> sqlite3.Connection:
     """A connection that never writes, to the file or to a copy of it.
 
     SQLite reads a log in WAL mode only beside a file of shared memory, which it may have to make;
-    where it can't, a copy of the log and its WAL is read.
+    where it can't, that is left out if there is no WAL, else a copy of both is read.
     """
     try:
         return _connected(path)
     except sqlite3.OperationalError:
+        wal = path.with_name(f"{path.name}-wal")
+        if not wal.exists() or not wal.stat().st_size:
+            return _connected(path, "&immutable=1")
         copies = Path(undo.enter_context(tempfile.TemporaryDirectory(prefix="shoal-log-")))
-        for name in (path.name, f"{path.name}-wal"):
-            if path.with_name(name).exists():
-                shutil.copyfile(path.with_name(name), copies / name)
+        for file in (path, wal):
+            shutil.copyfile(file, copies / file.name)
         return _connected(copies / path.name)
 
 
-def _connected(path: Path) -> sqlite3.Connection:
-    address = f"file:{quote(str(path.absolute()))}?mode=ro"
+def _connected(path: Path, options: str = "") -> sqlite3.Connection:
+    address = f"file:{quote(str(path.absolute()))}?mode=ro{options}"
     connection = sqlite3.connect(address, uri=True, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()

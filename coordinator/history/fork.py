@@ -57,13 +57,17 @@ def fork(past: Past, origin: State, changes: Mapping[str, Any], where: Path | No
     identity = Identity.generate()
     run = run_id(spec.name, identity.public_key)
     directory = RunDirectory.create(where if where is not None else Path("runs") / run, run)
-    with closing(directory):
+    try:
         identity.save(directory.key_path)
         directory.keep_secret(new_secret())
         directory.write_spec(spec)
         directory.snapshots.freeze(state)
         with closing(UpdateLog(directory.log_path, run)) as log:
             log.note(ROOT, identity.public_key.hex())
+    except BaseException:
+        directory.discard()
+        raise
+    directory.close()
     return Forked(
         run=run,
         directory=directory.path,

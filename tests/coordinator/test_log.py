@@ -351,6 +351,8 @@ def test_reader_of_a_closed_log_needs_no_right_to_write(path: Path) -> None:
     filled(path, 1, 2).close()
     with unwritable(path.parent), LogReader(path) as reader:
         assert reader.updates(0, 9) == [b"\0", b"\1\1"]
+    with largest_file(0), LogReader(path) as reader:  # nor room for anything
+        assert reader.updates(0, 9) == [b"\0", b"\1\1"]
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from coordinator.log import LogError, LogReader
 from protocol.snapshot import to_bytes
 from protocol.state import State
 from tests.coordinator.history.conftest import UPDATES, lead, spec
+from tests.coordinator.test_log import largest_file
 
 
 def nothing(done: int, total: int) -> None:
@@ -123,6 +124,15 @@ def test_what_a_coordinator_needs_is_not_archived(run_dir: Path, before: int) ->
     archived(run_dir, 61)
     with pytest.raises(HistoryError, match="nothing to archive yet"):
         archived(run_dir, 61)
+
+
+def test_nothing_is_moved_where_there_is_no_room(run_dir: Path) -> None:
+    before = (run_dir / "log.sqlite").read_bytes()
+    with largest_file(40_000), pytest.raises(LogError, match="free the disk"):
+        archived(run_dir, 61)
+    assert (run_dir / "log.sqlite").read_bytes() == before
+    assert not list(run_dir.glob("*archive*"))
+    assert archived(run_dir, 61).end == 61
 
 
 def test_nothing_is_moved_where_something_is_wrong(run_dir: Path, tmp_path: Path) -> None:

@@ -20,13 +20,14 @@ from coordinator.directory import DirectoryError, RunDirectory
 from coordinator.history.past import HistoryError, opened
 from coordinator.history.repair import Repaired, repair
 from coordinator.history.verify import Verdict, verify_directory
-from coordinator.log import LogReader, UpdateLog
+from coordinator.log import LogError, LogReader, UpdateLog
 from protocol.errors import ShoalError
 from protocol.frozen import Snapshots
 from protocol.snapshot import state_digest, to_bytes
 from protocol.state import State, params_hash
 from tests.coordinator import runs
 from tests.coordinator.history.conftest import UPDATES
+from tests.coordinator.test_log import largest_file
 
 SHORT = 12
 
@@ -226,6 +227,17 @@ def test_failing_mending_leaves_the_log_as_it_was(run_dir: Path) -> None:
         mended(run_dir)
     assert (run_dir / "log.sqlite").read_bytes() == damaged
     assert not list(run_dir.glob("log.repaired*")) and not list(run_dir.glob("log.damaged*"))
+
+
+def test_mending_needs_room(run_dir: Path) -> None:
+    change(run_dir, "UPDATE updates SET payload = zeroblob(200) WHERE version = 66")
+    damaged = (run_dir / "log.sqlite").read_bytes()
+    with largest_file(40_000), pytest.raises(LogError, match="free the disk, then do it again"):
+        mended(run_dir)
+    assert (run_dir / "log.sqlite").read_bytes() == damaged
+    assert not list(run_dir.glob("log.repaired*")) and not list(run_dir.glob("log.damaged*"))
+    repaired = mended(run_dir)
+    assert repaired is not None and repaired.version == 66
 
 
 # What happens to bytes.

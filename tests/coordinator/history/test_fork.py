@@ -18,6 +18,7 @@ from protocol.errors import ShoalError
 from protocol.snapshot import state_digest
 from protocol.state import State, params_hash
 from tests.coordinator.history.conftest import lead, spec
+from tests.coordinator.test_log import largest_file
 
 Forking = Callable[..., tuple[Forked, State]]
 
@@ -132,6 +133,13 @@ def test_change_that_can_not_be_is_one_line(
         forked(10, assignment)
     assert message.replace("\\", "") in str(caught.value) and "\n" not in str(caught.value)
     assert not (tmp_path / "fork").exists()
+
+
+def test_fork_without_room_leaves_nothing(forked: Forking, tmp_path: Path) -> None:
+    with largest_file(2000), pytest.raises(ShoalError) as caught:
+        forked(10)
+    assert "\n" not in str(caught.value) and not (tmp_path / "fork").exists()
+    forked(10)
 
 
 def test_taken_directory_is_left_alone(forked: Forking, tmp_path: Path) -> None:
