@@ -236,6 +236,16 @@ def test_coordinator_serves_where_there_is_no_holder() -> None:
     assert known.find(JOINERS[0], NEVER, 0.0) is None
 
 
+def test_joiner_of_the_coordinator_is_sent_to_a_holder_once_there_is_one() -> None:
+    known = Holders(Random(5))
+    known.reached(64, PROOF, [(WORKERS[0], 1.0)])
+    known.keep(frozen(64))
+    assert tell(known, JOINERS[0])[1] == ()
+    known.add(64, WORKERS[0])
+    known.blame(JOINERS[0], [])
+    assert tell(known, JOINERS[0])[1] == (WORKERS[0],)
+
+
 def test_newest_snapshot_that_is_to_be_had_is_offered() -> None:
     known = with_holders(1)
     known.reached(128, PROOF, [(WORKERS[1], 1.0)])
