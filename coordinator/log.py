@@ -457,28 +457,22 @@ class UpdateLog(LogReader):
         Raises `LogError`.
         """
         problem = f"can't keep update {row.version}, which is not published"
-        with self._lock, self._writing(problem):
-            if row.version != self.version:
-                raise LogError(f"{self._path} {problem}: it ends at version {self.version}")
-            self._connection.execute(
-                f"INSERT INTO updates ({_UPDATE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                _values(row),
-            )
-            if not self._keep_returns:
-                self._connection.execute(
-                    "DELETE FROM results WHERE kind = 'members' AND until <= ?", (row.version,)
-                )
-        self._ends.append(self._ends[-1] + len(row.payload))
+        with self._lock:
+            with self._writing(problem):
+                self._insert([row], problem)
+                if not self._keep_returns:
+                    self._connection.execute(
+                        "DELETE FROM results WHERE kind = 'members' AND until <= ?", (row.version,)
+                    )
+            self._grow([row])
 
     def extend(self, rows: Sequence[UpdateRow]) -> None:
         """Keep updates of the past for good, all or none. Raises `LogError`."""
-        with self._lock, self._writing("can't take updates", _AGAIN):
-            self._connection.executemany(
-                f"INSERT INTO updates ({_UPDATE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
-                [_values(row) for row in rows],
-            )
-        for row in rows:
-            self._ends.append(self._ends[-1] + len(row.payload))
+        problem = "can't take updates"
+        with self._lock:
+            with self._writing(problem, _AGAIN):
+                self._insert(rows, problem)
+            self._grow(rows)
 
     def begin_at(self, base: int, digest: bytes, archive: str) -> None:
         """Let go of the updates before version `base`, whose full state has this digest; the file
@@ -486,15 +480,16 @@ class UpdateLog(LogReader):
 
         Raises `LogError`.
         """
-        with self._lock, self._writing(f"can't let go of the updates before {base}", _AGAIN):
-            for key, value in ((BASE, base), (BASE_DIGEST, digest.hex()), (ARCHIVE, archive)):
-                self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
-            self._connection.execute("DELETE FROM updates WHERE version < ?", (base,))
-        ends = self._ends[max(0, min(base - self._base, len(self._ends) - 1)) :]
-        self._ends = array("Q", [end - ends[0] for end in ends])
-        self._base = base
-        with self._lock, self._explained("can't be made smaller"):
-            self._connection.execute("VACUUM")
+        with self._lock:
+            with self._writing(f"can't let go of the updates before {base}", _AGAIN):
+                notes = ((BASE, base), (BASE_DIGEST, digest.hex()), (ARCHIVE, archive))
+                self._connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", notes)
+                self._connection.execute("DELETE FROM updates WHERE version < ?", (base,))
+            ends = self._ends[max(0, min(base - self._base, len(self._ends) - 1)) :]
+            self._ends = array("Q", [end - ends[0] for end in ends])
+            self._base = base
+            with self._explained("can't be made smaller"):
+                self._connection.execute("VACUUM")
 
     def keep_results(self, rows: Sequence[ResultRow]) -> None:
         """Keep results for good, all or none; one that came before is replaced.
@@ -545,12 +540,13 @@ class UpdateLog(LogReader):
         """
         now = time.time()
         taken = [AsideRow(row, _epoch_of(row.payload), now, why) for row in self.rows(first)]
-        with self._lock, self._writing(f"can't set the updates from {first} on aside"):
-            self._insert_aside(taken)
-            self._connection.execute("DELETE FROM updates WHERE version >= ?", (first,))
-            for table in ("evaluations", "results"):
-                self._connection.execute(f"DELETE FROM {table} WHERE version > ?", (first,))
-        del self._ends[max(0, first - self._base) + 1 :]
+        with self._lock:
+            with self._writing(f"can't set the updates from {first} on aside"):
+                self._insert_aside(taken)
+                self._connection.execute("DELETE FROM updates WHERE version >= ?", (first,))
+                for table in ("evaluations", "results"):
+                    self._connection.execute(f"DELETE FROM {table} WHERE version > ?", (first,))
+            del self._ends[max(0, first - self._base) + 1 :]
         return len(taken)
 
     def keep_aside(self, rows: Sequence[AsideRow]) -> None:
@@ -573,6 +569,18 @@ class UpdateLog(LogReader):
         if first < self._base:
             raise LogError(f"{self._path} begins at version {self._base}: {first} is archived")
         return self._ends[end - self._base] - self._ends[first - self._base]
+
+    def _insert(self, rows: Sequence[UpdateRow], problem: str) -> None:
+        if [row.version for row in rows] != list(range(self.version, self.version + len(rows))):
+            raise LogError(f"{self._path} {problem}: it ends at version {self.version}")
+        self._connection.executemany(
+            f"INSERT INTO updates ({_UPDATE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            [_values(row) for row in rows],
+        )
+
+    def _grow(self, rows: Sequence[UpdateRow]) -> None:
+        for row in rows:
+            self._ends.append(self._ends[-1] + len(row.payload))
 
     def _insert_aside(self, rows: Sequence[AsideRow]) -> None:
         self._connection.executemany(

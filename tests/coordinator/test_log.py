@@ -16,7 +16,9 @@ from pathlib import Path
 import pytest
 
 from coordinator.log import (
+    ARCHIVE,
     BASE,
+    BASE_DIGEST,
     SCHEMA,
     DamagedError,
     EvaluationRow,
@@ -146,7 +148,13 @@ def test_versions_have_no_gap_and_no_twin(path: Path) -> None:
     for version in (0, 1, 3):
         with pytest.raises(LogError, match="it ends at version 2"):
             log.append(row(version, b"x"))
+    for versions in ((1, 2), (2, 2), (2, 4), (3, 4)):
+        with pytest.raises(LogError, match="it ends at version 2"):
+            log.extend([row(version, b"x") for version in versions])
     assert log.version == 2
+    log.extend([row(2, b"xyz"), row(3, b"x")])
+    log.extend([])
+    assert (log.version, log.size(0, 4), len(list(log.rows()))) == (4, 6, 4)
     log.close()
 
 
@@ -250,11 +258,16 @@ def test_notes_come_back_as_what_they_were(path: Path) -> None:
 
 def test_archived_log_begins_at_its_base(path: Path) -> None:
     log = filled(path, 3, 5, 8)
-    log.note(BASE, 2)
-    log._connection.execute("DELETE FROM updates WHERE version < 2")
-    log.close()
-    log = UpdateLog(path, RUN)
-    assert (log.base, log.version, log.size(2, 3)) == (2, 3, 8)
+    log.begin_at(2, b"d" * 16, "cellar.sqlite")
+    for _ in range(2):
+        assert (log.base, log.version, log.size(2, 3)) == (2, 3, 8)
+        log.close()
+        log = UpdateLog(path, RUN)
+    assert [log.noted(key) for key in (BASE, BASE_DIGEST, ARCHIVE)] == [
+        2,
+        (b"d" * 16).hex(),
+        "cellar.sqlite",
+    ]
     assert [r.version for r in log.rows()] == [2]
     with pytest.raises(LogError, match="begins at version 2: 1 is archived"):
         log.size(1, 3)
