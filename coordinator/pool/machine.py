@@ -34,6 +34,7 @@ from coordinator.pool.events import (
     Tick,
     Updated,
 )
+from coordinator.pool.keeping import Keeping, Useless
 from coordinator.pool.leases import Leases
 from coordinator.pool.ranges import NOBODY
 from coordinator.pool.roster import LONGEST_REST, MOST_TASKS, Roster, Session
@@ -71,13 +72,6 @@ class Offer(NamedTuple):
     version: int
     work: Work
     most: int = MAX_TASK_DIRECTIONS
-
-
-class Unkept(NamedTuple):
-    """An accepted result that is not durable yet, and the answers to later ones of its range."""
-
-    arrived: Arrived
-    waiting: list[tuple[Arrived, Outcome, str]]
 
 
 class Pool:
@@ -138,7 +132,7 @@ class Pool:
         self._checked_silence = now
         self._acknowledged_at = now
         self._commands: list[Command] = []
-        self._unkept: dict[tuple[SessionId, int], Unkept] = {}
+        self._keeping = Keeping()
         self._patient_until = now + RETURN_WITHIN if elapsed else now
         if unjudged is None:
             self._begin_version(now)
@@ -469,10 +463,8 @@ class Pool:
             outcome, reason = self._accept_members(event, lease, steps)
         if outcome == "accepted":
             self._keep(event)
-        elif outcome == "refused":
-            self._commands.append(SendAcknowledge(event.session, (event.task,), outcome, reason))
         else:
-            self._answer_useless(event, outcome, reason)
+            self._answer_useless(Useless(event, outcome, reason))
         if lease is not None:
             self._end_lease(lease, now)
             if lease.session != event.session and (holder := self.sessions.get(lease.session)):
@@ -485,35 +477,26 @@ class Pool:
         until = event.version
         if event.kind == "members":
             until = max(event.first // self._size, self.open_index)
-        self._unkept.setdefault((event.session, event.task), Unkept(event, []))
+        self._keeping.add(event)
         self._commands.append(KeepResult(event, until))
-
-    def _answer_useless(self, event: Arrived, outcome: Outcome, reason: str) -> None:
-        """Tell a worker that its result does not count, so that it drops it.
-
-        Where a result that may still be lost was first, this one must outlive it: the answer waits
-        until that one is kept.
-        """
-        for first, waiting in self._unkept.values():
-            if _overlap(first, event):
-                waiting.append((event, outcome, reason))
-                return
-        self._commands.append(SendAcknowledge(event.session, (event.task,), outcome, reason))
 
     def _kept(self, event: Kept) -> None:
         """Acknowledge what is durable now, with the next task where one may come."""
-        for key in event.results:
-            id, task = key
+        for id, task in event.results:
             session = self.sessions.get(id)
             if session is not None and session.credit > 0 and not self.ended:
                 session.unacknowledged.append(task)
                 self._roster.owed[id] = session
             else:
                 self._commands.append(SendAcknowledge(id, (task,), "accepted"))
-            unkept = self._unkept.pop(key, None)
-            if unkept is not None:
-                for useless in unkept.waiting:
-                    self._answer_useless(*useless)
+            for useless in self._keeping.kept(id, task):
+                self._answer_useless(useless)
+
+    def _answer_useless(self, useless: Useless) -> None:
+        """Tell a worker that its result does not count, once what counts instead is safe."""
+        if not self._keeping.holds_back(useless):
+            event, outcome, reason = useless
+            self._commands.append(SendAcknowledge(event.session, (event.task,), outcome, reason))
 
     def _returned(self, session: Session, lease: Lease, steps: int, now: float) -> None:
         """A result came in time: learn the session's speed, where its begin was seen."""
@@ -750,10 +733,3 @@ class Pool:
         self._acknowledge_all()
         self.ended = True
         self._commands.append(EndRun(version, reached, reason))
-
-
-def _overlap(one: Arrived, other: Arrived) -> bool:
-    """Whether two results have a unit in common."""
-    if one.kind != other.kind or (one.kind == "centre" and one.version != other.version):
-        return False
-    return one.first < other.first + other.count and other.first < one.first + one.count
