@@ -139,7 +139,7 @@ class Session:
             elif parsed.kind == "beat":
                 self._hear_beat(payload, now)
             elif parsed.kind == "update":
-                self._hear_signed(payload, now)
+                self._hear_broadcast(payload, now)
             elif parsed.kind == "in":
                 self._hear_inbox(payload, now)
             elif parsed.kind == "snap":
@@ -411,6 +411,17 @@ class Session:
             self._do(self.serving.wish(message.version, state), now)
         else:
             raise WireError(f"a sealed {type(message).__name__.lower()} is not for workers")
+
+    def _hear_broadcast(self, payload: bytes, now: float) -> None:
+        """An update for all: of the epoch that is led. Earlier ones come to who asks for them."""
+        claimed, epoch = peek_signed(payload), self.handshake.epoch
+        if not isinstance(claimed, Update):
+            raise WireError(f"a signed {type(claimed).__name__.lower()} where updates are due")
+        if epoch is not None and claimed.epoch != epoch.number:
+            raise WireError(
+                f"update {claimed.version} of epoch {claimed.epoch}, {epoch.number} is led"
+            )
+        self._hear_signed(payload, now)
 
     def _hear_signed(self, payload: bytes, now: float) -> None:
         """An update, or in the inbox also a welcome or a manifest."""

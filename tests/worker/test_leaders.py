@@ -522,12 +522,14 @@ def hears_updates(desk: Desk, host: Host, *versions: int) -> None:
 
 
 @pytest.mark.parametrize("first", ["former", "rightful"])
-def test_of_two_updates_for_one_version_that_of_the_later_epoch_is_applied(first):
+@pytest.mark.parametrize("kind", ["update", "in"])
+def test_of_two_updates_for_one_version_that_of_the_later_epoch_is_applied(first, kind):
     desk, former, rightful = two_leaders()
+    topic = desk.inbox if kind == "in" else topics.update(former.run)
     for version in (2, 3, 4):
         order = (former, rightful) if first == "former" else (rightful, former)
         for host in order:
-            hears_updates(desk, host, version)
+            desk.hears(topic, host.update(version))
     assert ignored(desk) == 3
     assert desk.session.view().version == 5
     assert digest_of(desk) == rightful.digest()
@@ -565,6 +567,22 @@ def test_updates_of_earlier_epochs_are_what_catching_up_brings():
     assert desk.session.view().version == 6
     assert digest_of(desk) == third.digest()
     assert ignored(desk) == 0
+
+
+def test_who_led_before_is_not_followed_even_by_who_came_late():
+    """To a newcomer the epoch begins where the run is by now."""
+    founder = appointing(2)
+    rightful = founder.other(2, DELEGATE)
+    founder.grow(3)
+    rightful.grow(3)
+    desk = Desk(rightful)
+    desk.welcomed()
+    for version in range(5):
+        hears_updates(desk, founder, version)
+        desk.hears(desk.inbox, rightful.update(version))
+    assert ignored(desk) == 5
+    assert digest_of(desk) == rightful.digest()
+    assert "dropping" not in desk.warnings
 
 
 def test_what_a_former_leader_made_meanwhile_is_undone_once_the_later_one_is_heard():

@@ -15,6 +15,7 @@ from tests.protocol.mosquitto import Mosquitto
 from tests.worker.reference import run_spec
 from tests.worker.scripted import Host
 from tests.worker.test_daemon import Coordinator, coordinating, join_url, volunteering
+from worker import presence
 
 DELEGATE = Identity(b"d" * 32)
 SPEC = run_spec("CartPole-v1", strategy={"population": 8})
@@ -45,8 +46,9 @@ def appointing() -> Host:
 
 @pytest.mark.parametrize("leader", [None, DELEGATE])
 async def test_a_new_epoch_is_greeted_within_a_moment(
-    tmp_path: Path, leader: Identity | None
+    tmp_path: Path, leader: Identity | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(presence, "LOST_AFTER", 0.2)
     broker = Mosquitto(tmp_path)
     broker.start()
     host = appointing()
