@@ -83,6 +83,8 @@ def status_line(view: View, rates: tuple[float, float]) -> str:
         parts.append(answered + (f", {view.refused} refused" if view.refused else ""))
     if view.unanswered > 1:
         parts.append(f"{view.unanswered} unanswered")
+    if view.given:
+        parts.append(f"{short(view.given)}B given to peers")
     if view.idle_because:
         parts.append(f"idle: {view.idle_because}")
     return " | ".join(parts)

@@ -20,7 +20,10 @@ WINDOW = 8
 AT_ONCE = 4
 """Servers that are asked at the same time."""
 PATIENCE = 4.0
-"""Seconds without a chunk of its window after which a server is late."""
+"""Seconds without a chunk of its window after which a server is late; on a slow line as long as all
+windows together take, since they may come one after the other."""
+SLOWEST = 1.0
+"""Seconds that one chunk after the other may take, for that."""
 LATE = 3
 """Windows in a row with which a server may be late although something came; the first one of which
 nothing came is enough to drop it."""
@@ -74,6 +77,8 @@ class Reception:
         self._data = mmap(-1, manifest.total)  # takes memory as chunks come, not at once
         self._chunks = bytearray(self._proof.chunks)
         self._left = len(self._chunks)
+        self._pace: float | None = None
+        self._took_at: float | None = None
         self._servers: list[_Server] = []
         self.offer(manifest.servers)
 
@@ -109,6 +114,7 @@ class Reception:
     def interrupted(self) -> None:
         """Nothing that was asked for will come: the connection was lost."""
         self._let_go(*self._servers)
+        self._took_at = None
 
     def take(self, chunk: Chunk, now: float) -> bool:
         """Keep a chunk that the manifest proves and that was missing; whether it was one."""
@@ -120,6 +126,10 @@ class Reception:
         self._data[index * CHUNK : index * CHUNK + len(chunk.data)] = chunk.data
         self._chunks[index] = _HERE
         self._left -= 1
+        if self._took_at is not None:
+            gap = min(now - self._took_at, SLOWEST)
+            self._pace = gap if self._pace is None else 0.8 * self._pace + 0.2 * gap
+        self._took_at = now
         for server in self._servers:
             if index in server.window:
                 server.window.discard(index)
@@ -130,8 +140,9 @@ class Reception:
 
     def requests(self, now: float) -> list[tuple[str, ChunkRequest]]:
         """(server, window) to ask for now; a server that is late is asked for less, or dropped."""
+        patience = max(PATIENCE, (AT_ONCE + 1) * WINDOW * (self._pace or 0.0))
         for server in self._servers[:AT_ONCE]:
-            if server.window and now - server.moved >= PATIENCE:
+            if server.window and now - server.moved >= patience:
                 self._let_go(server)
                 server.late += 1
                 if not server.gave or server.late >= LATE:

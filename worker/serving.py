@@ -118,6 +118,8 @@ class _Order:
     frozen: Frozen | None
     next: int
     end: int
+    since: float
+    """when the joiner began to wait for its turn"""
 
 
 class Serving:
@@ -125,6 +127,7 @@ class Serving:
 
     Attributes:
         limit: bytes per second for everybody together; 0: nobody gets anything.
+        given: bytes that peers got so far.
     """
 
     def __init__(self, limit: float, random: Random) -> None:
@@ -142,6 +145,7 @@ class Serving:
         self._epoch = 0
         self._orders: dict[str, _Order] = {}
         self._replies: dict[str, tuple[float, int]] = {}
+        self.given = 0
 
     @property
     def holdings(self) -> list[Holding]:
@@ -221,8 +225,14 @@ class Serving:
             self._ask_latest(joiner, request.version, now)
             return
         order = self._order(request, now)
-        if order is not None and (joiner in self._orders or len(self._orders) < self._most_joiners):
-            self._orders[joiner] = order
+        if order is None:
+            return
+        before = self._orders.get(joiner)
+        if before is not None:
+            order.since = before.since
+        elif len(self._orders) >= self._most_joiners or self._is_slow(now):
+            return
+        self._orders[joiner] = order
 
     def tick(self, now: float) -> list[Deed]:
         """Time passed: answers that are due, snapshots that are not wanted any more."""
@@ -248,9 +258,11 @@ class Serving:
             if turn is None:
                 continue
             if order.next < order.end:
+                order.since = now
                 self._orders[joiner] = order
             size = CHUNK if isinstance(turn, ChunkTurn) else len(turn.update)
             self._bucket.take(size)
+            self.given += size
             return turn
         return None
 
@@ -259,13 +271,19 @@ class Serving:
             newest = max(self._updates, default=-1)
             if request.version not in self._updates:
                 return None
-            return _Order(None, request.version, min(request.version + UPDATES_KEPT, newest + 1))
+            end = min(request.version + UPDATES_KEPT, newest + 1)
+            return _Order(None, request.version, end, now)
         held = self._held.get(request.version)
         if held is None or request.first >= held.frozen.chunks:
             return None
         held.asked_at = now
         end = min(request.first + min(request.count, WINDOW), held.frozen.chunks)
-        return _Order(held.frozen, request.first, end)
+        return _Order(held.frozen, request.first, end, now)
+
+    def _is_slow(self, now: float) -> bool:
+        """Whether our line can't serve those who wait already: one more would help nobody."""
+        longest = next(iter(self._orders.values()), None)
+        return longest is not None and now - longest.since > CHUNK_WITHIN
 
     def _next(self, joiner: str, order: _Order) -> Turn | None:
         at = order.next

@@ -275,6 +275,7 @@ class Session:
             duplicate=work.outcomes["duplicate"],
             refused=work.outcomes["refused"],
             unanswered=self._unanswered,
+            given=self.serving.given,
             idle_because=self._idle_because(),
         )
 

@@ -22,4 +22,6 @@ class View:
     duplicate: int = 0
     refused: int = 0
     unanswered: int = 0
+    given: int = 0
+    """bytes that peers got from us"""
     idle_because: str = ""

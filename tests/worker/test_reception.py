@@ -205,6 +205,26 @@ def test_a_slow_server_is_not_a_lost_one():
     assert there.reception.failed == ()
 
 
+def test_a_slow_line_is_not_the_servers_fault():
+    """Windows of four servers come over it one after the other."""
+    there = room(64, a="serves", b="serves", c="serves", d="serves")
+    pipe: list[Chunk] = []
+    for server, request in there.reception.requests(there.now):
+        there.peers[server].ask(request, there.now)
+    asked = there.now
+    while not there.reception.complete:
+        there.now += 0.8
+        for server, request in there.reception.requests(there.now):
+            there.peers[server].ask(request, there.now)
+        for peer in there.peers.values():
+            peer.ready = 0.0
+            pipe += peer.sends(there.now)
+        if pipe:
+            there.reception.take(pipe.pop(0), there.now)
+        assert there.now - asked < 100.0
+    assert there.reception.failed == ()
+
+
 def test_after_an_interruption_the_same_servers_are_asked_at_once():
     there = room(12, a="serves")
     ((_, first),) = there.reception.requests(0.0)

@@ -252,6 +252,26 @@ def test_a_small_limit_serves_few_but_those_in_time():
     assert worst < 3.0
 
 
+def test_nobody_new_is_let_in_where_those_who_wait_are_served_too_slowly():
+    """The line may be slower than the limit."""
+    serving, now = serving_of(100 * MEGABYTE), 0.0
+    serving.held(frozen_of(64), now)
+    served: set[str] = set()
+    while now < 30.0:
+        for number in range(16):
+            serving.asked(joiner(number), ChunkRequest(64, 0, 8), now)
+        served.update(turn.joiner for turn in turns(serving, now, most=1))  # one in 0.8 s
+        assert len(serving._orders) <= 16
+        now += 0.8
+    assert len(served) == 16  # all came in one moment
+    latecomer = joiner(20)
+    serving.asked(latecomer, ChunkRequest(64, 0, 8), now)
+    assert latecomer not in serving._orders
+    turns(serving, now)
+    serving.asked(latecomer, ChunkRequest(64, 0, 8), now)
+    assert latecomer in serving._orders
+
+
 # Signed updates.
 
 
