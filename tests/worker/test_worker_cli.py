@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from protocol.errors import ShoalError
-from worker.cli import EXIT_CODES, cores_granted, register
+from worker.cli import EXIT_CODES, bytes_per_second, cores_granted, register
 from worker.console import (
     JsonConsole,
     LiveConsole,
@@ -100,8 +100,24 @@ def test_help_names_every_exit_code():
         if code != 1:
             assert f" {code} " in f" {EXIT_CODES} "
     assert "Exit codes" in shown.output
-    for option in ("--cores", "--credit", "--name", "--home", "--once", "--quiet", "--json-log"):
+    options = "--cores --credit --name --home --once --quiet --json-log --upload-limit"
+    for option in options.split():
         assert option in shown.output
+
+
+@pytest.mark.parametrize(
+    ("text", "rate"),
+    [("4MB", 4e6), ("500kB", 5e5), ("500 KB/s", 5e5), ("0", 0.0), ("1.5M", 1.5e6), ("2G", 2e9)],
+)
+def test_an_upload_limit_has_units(text, rate):
+    assert bytes_per_second(text) == rate
+
+
+@pytest.mark.parametrize("text", ["", "fast", "-1", "4 Mbit", "1e6", "inf", "4MBs", "٤MB"])
+def test_an_impossible_upload_limit_is_one_line_with_the_rule(text):
+    with pytest.raises(ShoalError, match="bytes per second such as 4MB, 500kB or 0") as error:
+        bytes_per_second(text)
+    assert error.value.exit_code == 2
 
 
 def test_the_command_is_cheap_until_it_is_used():
@@ -151,6 +167,7 @@ def test_the_status_says_what_runs_or_why_nothing_does():
         "version 0 | 0 done, 0 running, 1 waiting | 3 unanswered | idle: waiting for a task"
     )
     assert "2 refused" in status_line(View(done=1, refused=2), (0.0, 0.0))
+    assert "200MB given to peers" in status_line(View(given=199_964_656), (0.0, 0.0))
 
 
 @pytest.mark.parametrize(
