@@ -17,7 +17,7 @@ from coordinator.ledger import Ledger
 from coordinator.log import UpdateLog
 from coordinator.progress import Outcome, Progress
 from coordinator.recorder import Recorder
-from coordinator.recovery import fresh, last_epoch, read_authority, recover
+from coordinator.recovery import fresh, last_epoch, read_authority, recover, remembered
 from coordinator.server import Behind, Server, SteppedAside
 from coordinator.standby import Standby
 from protocol.address import Address
@@ -115,7 +115,7 @@ async def host(
             say(f"{error}: asking them")
             role = "gather"
         run = dataclasses.replace(run, resumed=True, delegates=None)
-        course = await asyncio.to_thread(_again, run, course.log, say)
+        course = await asyncio.to_thread(_again, run, course, say)
 
 
 async def stand_by(
@@ -132,10 +132,14 @@ async def stand_by(
     directories: list[RunDirectory] = []
     say = listeners.on_event
 
-    def open_ledger(spec: RunSpec, authority: Authority) -> Ledger:
+    async def open_ledger(spec: RunSpec, authority: Authority) -> Ledger:
         directory = _directory(where, run)
         directories.append(directory)
-        return _open_ledger(directory, spec, authority, say)
+        given = spec.policy.initialisation == "given"
+        if given and 0 not in directory.snapshots.versions():
+            data = await standby.fetch_beginning(spec)
+            await asyncio.to_thread(directory.snapshots.keep, 0, data)
+        return await asyncio.to_thread(_open_ledger, directory, spec, authority, say)
 
     standby = Standby(
         run,
@@ -218,10 +222,14 @@ async def _lead(run: Run, course: Course, address: Address, listeners: Listeners
         return await server.run()
 
 
-def _again(run: Run, log: UpdateLog, tell: Callable[[str], None]) -> Course:
-    """The course of a run that we have just led, as its log has it."""
+def _again(run: Run, course: Course, tell: Callable[[str], None]) -> Course:
+    """The course of a run that we have just led: its versions are in memory still."""
+    log, versions = course.log, course.recovered.versions
     authority = read_authority(log, run.id, run.root)
-    recovered = recover(run.spec, run.directory, log, authority, tell)
+    if versions.current.version == log.version:
+        recovered = remembered(run.spec, run.directory, log, versions, tell)
+    else:  # an update was kept that was not published any more
+        recovered = recover(run.spec, run.directory, log, authority, tell)
     return Course(log, authority, last_epoch(log, authority), recovered)
 
 
@@ -230,7 +238,7 @@ def _course(standby: Standby, ledger: Ledger, tell: Callable[[str], None]) -> Co
     if not ledger.directory.has_secret:
         tell("nobody entrusted us with the run's secret: work in progress is evaluated anew")
         ledger.directory.keep_secret(new_secret())
-    recovered = ledger.recover()
+    recovered = ledger.remember()
     recovered = dataclasses.replace(recovered, gathered=standby.gathered)
     return Course(ledger.log, ledger.authority, standby.next_epoch - 1, recovered)
 
@@ -253,7 +261,7 @@ async def _outcome(ledger: Ledger, ended: Epoch) -> Outcome:
     await recorder.close()
     if failures:
         raise failures[0]
-    recovered = await asyncio.to_thread(ledger.recover)
+    recovered = await asyncio.to_thread(ledger.remember)
     centre = recovered.versions.judged(ended.version)
     return Outcome(
         state=ended.state,

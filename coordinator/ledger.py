@@ -10,7 +10,7 @@ from coordinator.directory import RunDirectory
 from coordinator.following import NOBODY, Entry, Precedence
 from coordinator.log import EvaluationRow, UpdateLog, UpdateRow
 from coordinator.recorder import SNAPSHOTS_KEPT
-from coordinator.recovery import Recovered, recover
+from coordinator.recovery import Recovered, recover, remembered
 from protocol import replay
 from protocol.authority import RUN_KEY, Authority, precedence
 from protocol.messages import Update
@@ -121,12 +121,12 @@ class Ledger:
         for frozen in self.directory.snapshots.versions():
             if frozen > version:
                 self.directory.snapshots.remove(frozen)
-        self.recovered = self.recover()
+        self.recovered = recover(self.spec, self.directory, self.log, self.authority)
         return count
 
-    def recover(self) -> Recovered:
-        """What a coordinator goes on from here. Raises `LogError` and `RecoveryError`."""
-        return recover(self.spec, self.directory, self.log, self.authority)
+    def remember(self) -> Recovered:
+        """What a coordinator goes on from here. Raises `LogError`."""
+        return remembered(self.spec, self.directory, self.log, self.recovered.versions)
 
     def _precedence_of(self, update: Update) -> Precedence:
         rank = RUN_KEY

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from coordinator import log as update_log
@@ -104,6 +104,25 @@ def recover(
             tell(f"replaying the log: version {state.version:,} of {reached:,} ({share:.0%})")
     if versions.current.version != reached:
         raise _damaged(log, versions.current.version, "it is gone")
+    judged = [_judged(spec, row) for row in log.evaluations()]
+    return replace(
+        remembered(spec, directory, log, versions, tell),
+        untold=tuple(c for c in judged if c.version >= first.version and c.version not in said),
+    )
+
+
+def remembered(
+    spec: RunSpec,
+    directory: RunDirectory,
+    log: LogReader,
+    versions: Versions,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Recovered:
+    """What `recover` finds, where the state and the last versions are in memory; that every update
+    tells of its evaluations is taken for granted.
+
+    Raises `LogError`.
+    """
     evaluations = log.evaluations()
     judged = [_judged(spec, row) for row in evaluations]
     for centre in judged:
@@ -113,8 +132,7 @@ def recover(
         progress=_progress(versions.current, judged, directory),
         seconds=_seconds(log, evaluations),
         kept=_kept(spec, directory, log, tell),
-        unjudged=_unjudged(spec, reached, judged),
-        untold=tuple(c for c in judged if c.version >= first.version and c.version not in said),
+        unjudged=_unjudged(spec, versions.current.version, judged),
         gathered=False,
     )
 

@@ -361,6 +361,10 @@ class Server:
         peer = self._peers.get(id)
         if peer is not None and self._leader.may_be_succeeded_by(peer.worker_key):
             self._voice.entrust(peer)
+        session = self._pool.sessions.get(id)
+        if session is not None and not (session.leases or session.credit or hello.credit):
+            self._decide(Heard(id))  # who takes no tasks only wants to know that we live
+            return
         held = genuine(self._leader.run, self._secret, id, hello.held)
         self._decide(Joined(id, hello.credit, hello.speed, held))
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from coordinator.allowance import Allowance
+from coordinator.beginning import Beginning
 from coordinator.following import Apply, Ask, Command, Entry, Follower, GiveUp, Part, Tell
 from coordinator.gathering import Gathering
 from coordinator.guest import Guest, place_of
@@ -34,7 +35,7 @@ STATUS_SECONDS = 10.0
 HELLO_SECONDS = 3.0
 """Seconds after which a hello that nobody answered is said again."""
 LAST_UPDATES_SECONDS = 3.0
-"""Seconds that the leader of a run that has ended has to send us what we still lack."""
+"""Seconds that we have at the end of a run to apply what came."""
 ANSWER_WITHIN = 0.4
 """Seconds over which those who are asked by a gathering peer spread their answers."""
 ANSWER_UPDATES = 256
@@ -66,7 +67,7 @@ class Standby:
         identity: Identity,
         address: Address,
         patience: float,
-        ledger: Ledger | Callable[[RunSpec, Authority], Ledger],
+        ledger: Ledger | Callable[[RunSpec, Authority], Awaitable[Ledger]],
         *,
         say: Callable[[str], None],
         on_progress: Callable[[Standby], None] = lambda standby: None,
@@ -88,16 +89,18 @@ class Standby:
         self._vigil = Vigil(patience)
         self._follower: Follower | None = None
         self._gathering: Gathering | None = None
+        self._beginning: Beginning | None = None
         self._random = random.Random()
         self._tasks: set[asyncio.Task[None]] = set()
         self._timers: set[asyncio.TimerHandle] = set()
         self._opening = False
         self._failure: BaseException | None = None
         self._alive = asyncio.Event()
+        self._echoed = False
         self._hello_at = 0.0
         self._status_at = 0.0
         self._refused = ""
-        self._ended_at: float | None = None
+        self._noticed = ""
         self._newest = 0
         self._told_rank: int | None = -1
         self._answers = Allowance(ANSWER_BYTES_PER_SECOND, ANSWER_BYTES, now())
@@ -220,9 +223,9 @@ class Standby:
         if self._follower is not None and self.led_by is not None:
             self._hold_to(self.led_by)
         while True:
-            ended = self._ended()
-            if ended is not None:
-                return ended
+            said = self.led_by
+            if said is not None and said.epoch.state in ("finished", "stopped"):
+                return await self._conclude(said.epoch)
             rank = self.rank
             if self.ledger is not None and rank is not None and self._vigil.turn(rank, now()):
                 silence = self._vigil.silence(now())
@@ -236,7 +239,7 @@ class Standby:
 
     async def gather(self, unless: Callable[[], bool] = lambda: False) -> bool:
         """Collect what peers have beyond us; True once nobody has. False: somebody leads, by a new
-        epoch or as `unless` tells, and we stopped."""
+        epoch or as `unless` tells, or the broker does not even let us hear ourselves."""
         follower = self._follower
         assert follower is not None
         before = self.led_by
@@ -245,6 +248,7 @@ class Standby:
         last, _ = follower.precedence
         from_version = follower.version if self.next_epoch <= last + 1 else 0
         everybody = topics.ask(self._run, topics.ALL, self._guest.peer)
+        self._echoed = False
         self._link.publish(everybody, plain(messages.Latest(from_version)), qos=1)
         version, missing = follower.version, 0
         try:
@@ -258,12 +262,29 @@ class Standby:
                 await self._tick()
         finally:
             self._gathering = None
+        if not self._echoed:
+            # A connection that is dead though nobody told us: silence means nothing.
+            self._vigil.connected(now())
+            return False
         self.gathered = True
         if follower.version > version:
             self._say(f"peers had updates {version} to {follower.version - 1}, which we lacked")
         elif missing > follower.version:
             self._say(f"somebody claims version {missing}, but sends no updates that prove it")
         return True
+
+    async def fetch_beginning(self, spec: RunSpec) -> bytes:
+        """Version 0 of a run that was given one, from its leader; what the spec says proves it."""
+        beginning = self._beginning = Beginning(spec)
+        self._say("fetching version 0, which the run was given")
+        while not beginning.complete:
+            request = beginning.request(now()) if self._guest.agreed else None
+            if request is not None:
+                topic = self._guest.topic(topics.request)
+                self._link.publish(topic, self._guest.seal(request), qos=1)
+            await asyncio.sleep(TICK_SECONDS)
+        self._beginning = None
+        return beginning.data
 
     # What comes in.
 
@@ -369,8 +390,9 @@ class Standby:
             if welcome.refused != self._refused:
                 self._say(f"the leader does not let us in: {welcome.refused}")
             self._refused = welcome.refused
-        elif self._follower is not None and self._gathering is None:
-            self._refused = ""
+            return
+        self._refused = ""
+        if self._follower is not None and self._gathering is None:
             self._newest = max(self._newest, welcome.version)
             self._do(self._follower.welcomed(welcome.version, welcome.digest, now()))
 
@@ -383,13 +405,18 @@ class Standby:
             case messages.Notice(code="hello-again"):
                 self._guest.forget()
                 self._hello_at = 0.0
-            case messages.Notice(code="say"):
+            case messages.Notice(code="say") if message.text != self._noticed:
+                self._noticed = message.text
                 self._say(f"the leader says: {message.text}")
             case _:
                 return
 
     def _hear_peer(self, server: str, payload: bytes) -> None:
-        """The answer of a peer to what we gather."""
+        """The answer of a peer to what we gather, or a part of version 0."""
+        if self._beginning is not None:
+            part = open_plain(payload)
+            if isinstance(part, messages.Chunk):
+                self._beginning.take(part)
         if self._gathering is None:
             return
         if wrapping_of(payload) is Wrapping.SIGNED:
@@ -400,7 +427,9 @@ class Standby:
             self._gathering.reached(server, said)
 
     def _hear_question(self, joiner: str, question: messages.AnyMessage) -> None:
-        """Somebody gathers what we might have."""
+        """Somebody gathers what we might have; we hear our own question too."""
+        if joiner == self._guest.peer:
+            self._echoed = True
         if joiner == self._guest.peer or self.ledger is None:
             return
         if isinstance(question, messages.Latest) and self.version > question.version:
@@ -493,7 +522,7 @@ class Standby:
     def _open_ledger(self, said: Announcement) -> None:
         if not self._opening:
             self._opening = True
-            self._start(self._make_ledger(said), "work")
+            self._start(self._make_ledger(said))
 
     async def _make_ledger(self, said: Announcement) -> None:
         try:
@@ -501,7 +530,7 @@ class Standby:
         except SpecError as error:
             raise FollowError(f"{self._run} can't be followed by this version: {error}") from None
         assert not isinstance(self._open, Ledger)
-        ledger = await asyncio.to_thread(self._open, spec, said.authority)
+        ledger = await self._open(spec, said.authority)
         self.ledger = ledger
         if self.led_by is not None:
             ledger.learn(self.led_by.authority)
@@ -520,9 +549,10 @@ class Standby:
         await asyncio.sleep(TICK_SECONDS)
         self._raise_failure()
         time = now()
+        self._vigil.tick(time)
         if self._follower is not None:
             self._do(self._follower.tick(time))
-        if self._link.connected and self.led_by is not None and self._follower is not None:
+        if self._link.connected and self.led_by is not None:
             self._keep_session(time)
 
     def _keep_session(self, time: float) -> None:
@@ -536,17 +566,20 @@ class Standby:
             alive = self._guest.seal(messages.Status("idle", self.version))
             self._link.publish(status, alive, qos=1)
 
-    def _ended(self) -> Epoch | None:
-        """How the run ended, once we have all of it, or nobody is there to give us the rest."""
-        said = self.led_by
-        if said is None or said.epoch.state not in ("finished", "stopped"):
-            self._ended_at = None
-            return None
-        if self._ended_at is None:
-            self._ended_at = now()
-        complete = self.settled and self.version >= self.goal and self.version > 0
-        late = now() - self._ended_at > LAST_UPDATES_SECONDS
-        return said.epoch if complete or late else None
+    async def _conclude(self, ended: Epoch) -> Epoch:
+        """The run is over: get what we lack of it while anybody is there who has it."""
+        until = now() + LAST_UPDATES_SECONDS
+        while (self._follower is None or self._follower.busy) and now() < until:
+            await self._tick()
+        follower = self._follower
+        if follower is None:
+            raise FollowError(f"{self._run} has ended before we had anything of it: {ended.reason}")
+        latest = max(self.goal, ended.version)
+        if not follower.settled or follower.version < latest:
+            await self.gather()
+        if follower.version < latest:
+            self._say(f"nobody gave us the updates from version {follower.version} to {latest}")
+        return ended
 
     @property
     def _place(self) -> tuple[int, int] | None:

@@ -8,6 +8,8 @@ STEP = 2.0
 """Seconds between the turns of two ranks: enough for the first to announce itself."""
 HEAD_START = 1.0
 """Seconds by which the run key's turn comes before the first delegate's."""
+LAPSE = 1.0
+"""Seconds between two ticks after which we must have been asleep ourselves."""
 PROOF_PATIENCES = 6.0
 """Beats are unsigned: for so many patiences they count as life without anything signed."""
 
@@ -23,6 +25,7 @@ class Vigil:
         self._epoch = 0
         self._beat_at: float | None = None
         self._proof_at = 0.0
+        self._ticked_at: float | None = None
 
     def connected(self, now: float) -> None:
         """We can hear the run from now on."""
@@ -31,6 +34,13 @@ class Vigil:
     def disconnected(self) -> None:
         """We can't."""
         self._beat_at = None
+
+    def tick(self, now: float) -> None:
+        """We are awake; to be called often."""
+        slept = self._ticked_at is not None and now - self._ticked_at > LAPSE
+        if slept and self._beat_at is not None:
+            self.connected(now)
+        self._ticked_at = now
 
     def outdone(self, epoch: int) -> None:
         """Whoever led an epoch before this one leads no more."""

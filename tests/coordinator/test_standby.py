@@ -16,12 +16,13 @@ import pytest
 from coordinator import host, hosting, server
 from coordinator.host import EndedError
 from coordinator.log import EvaluationRow, LogReader, UpdateLog
+from protocol import snapshot, topics
 from protocol import spec as run_spec
-from protocol import topics
 from protocol.address import parse_address
 from protocol.authority import Authority
 from protocol.envelope import plain, signed
 from protocol.errors import ShoalError
+from protocol.frozen import Snapshots
 from protocol.identity import Identity, digest_of, key_digest
 from protocol.messages import Beat, Charter, Epoch, Result, result_arrays
 from protocol.packing import pack_reals
@@ -100,7 +101,6 @@ async def test_a_standby_goes_on_to_the_same_end(kind: str, tmp_path: Path) -> N
         await standby.version(3)
         await standby.said("entrusted")
         assert secret(tmp_path / "first") == secret(tmp_path / "host")
-        assert not standby.says("nobody leads")
         await run.end()
         await work(worker)
         await work(other)
@@ -285,7 +285,8 @@ async def test_taking_over_makes_the_leader_step_aside(tmp_path: Path) -> None:
             await standby.said("in epoch 3: go on as its standby")
             await work(worker)
             outcome, seen = await old.outcome(), await standby.outcome()
-    assert worker.heard.epochs[-1].number == 3 and worker.heard.epochs[-1].rank == 0
+    assert worker.heard.epochs[-1].number == 3, "\n".join([*old.lines, "--", *standby.lines])
+    assert worker.heard.epochs[-1].rank == 0
     assert payloads(tmp_path / "host") == payloads(tmp_path / "first")
     assert outcome.params_hash == seen.params_hash == params_hash(states_of(spec, 8)[-1].theta)
 
@@ -495,6 +496,38 @@ async def test_a_standby_that_comes_late_gets_all_and_a_reopened_one_the_rest(
             await run.outcome()
             assert (await standby.outcome()).state == "finished"
     assert payloads(tmp_path / "first") == payloads(tmp_path / "host")
+
+
+async def test_version_0_of_a_fork_comes_from_its_leader(tmp_path: Path) -> None:
+    origin = dataclasses.replace(states_of(spec_of(), 3)[-1], version=0, episodes=0, steps=0)
+    digest = snapshot.state_digest(origin).hex()
+    spec = spec_of(policy={"initialisation": "given", "initial_digest": digest})
+    run = host.prepare(spec, tmp_path / "host", None, (digest_of(FIRST.fingerprint),))
+    run.directory.snapshots.freeze(origin)
+    async with broker(tmp_path / "broker") as url:
+        leader = Led(run, url)
+        try:
+            async with following(leader, url, tmp_path / "first", FIRST) as standby:
+                await standby.said("fetching version 0")
+                await standby.said("entrusted")
+                await leader.end()
+                await standby.ready.wait()
+        finally:
+            await leader.end()
+    assert Snapshots(tmp_path / "first" / "snapshots").open(0).digest.hex() == digest
+
+
+async def test_idle_standby_asks_for_proof_and_nobody_is_told(tmp_path: Path) -> None:
+    async with (
+        broker(tmp_path / "broker") as url,
+        hosted(spec_of(), tmp_path / "host", url, FIRST) as run,
+        following(run, url, tmp_path / "first", FIRST) as standby,
+    ):
+        await standby.said("entrusted")
+        await asyncio.sleep(5 * PATIENCE)  # in which it asks twice
+        assert not standby.says("nobody leads")
+        joined = [line for line in run.lines if "joined" in line]
+        assert len(joined) == 1 and joined[0].endswith("(standby, standby): joined")
 
 
 async def test_directory_of_another_run_is_refused(tmp_path: Path) -> None:

@@ -83,3 +83,22 @@ def test_silence_counts_only_while_we_can_hear() -> None:
     vigil.proved(1, 100.0)
     vigil.connected(200.0)
     assert not vigil.turn(1, 204.0) and vigil.turn(1, 205.1)
+
+
+def test_who_was_asleep_has_heard_nothing_and_knows_nothing() -> None:
+    vigil = watching()
+    now = 0.0
+    while now < PATIENCE - 1.0:
+        now += 0.1
+        vigil.tick(now)
+    now += 3600.0
+    vigil.tick(now)
+    assert not vigil.turn(1, now) and vigil.silence(now) == 0.0
+    awake = now
+    while now < awake + PATIENCE:
+        now += 0.1
+        vigil.tick(now)
+    assert vigil.turn(1, now + 0.1)
+    vigil.disconnected()
+    vigil.tick(now + 3600.0)
+    assert not vigil.turn(1, now + 7200.0)
