@@ -51,6 +51,9 @@ ACKNOWLEDGED_AT_ONCE = 256
 """Results that one message acknowledges at most."""
 REST_AFTER_REFUSAL = 1.0
 """Seconds of rest for who gives back, at no fault, work that anybody should be able to do."""
+GATHER_SECONDS = 0.2
+"""After the first hello to a pool that goes on, before it leases what is free: it may be what the
+others still hold, who hear of the new epoch in the same moment."""
 RETURN_WITHIN = 10.0
 """Seconds that the workers of a run which goes on have to come back, where its time is up."""
 OFFERS_AT_ONCE = 1000
@@ -133,6 +136,8 @@ class Pool:
         self._acknowledged_at = now
         self._commands: list[Command] = []
         self._keeping = Keeping()
+        self._gathers_until = math.inf if first_task > 1 else None
+        """until when only leases of earlier epochs are taken up; None: no more"""
         self._patient_until = now + RETURN_WITHIN if elapsed else now
         if unjudged is None:
             self._begin_version(now)
@@ -203,11 +208,15 @@ class Pool:
             return "the update is being made"
         if not self._roster.eligible:
             return "all workers are paused"
+        if self._gathers_until is not None:
+            return "the workers say what they still work on"
         return "all workers rest after failures; the log says which"
 
     # Sessions.
 
     def _joined(self, event: Joined, now: float) -> None:
+        if self._gathers_until == math.inf:
+            self._gathers_until = now + GATHER_SECONDS
         session = self.sessions.get(event.session)
         if session is None:
             session = self._roster.enter(event.session, event.credit, event.speed, now)
@@ -261,6 +270,8 @@ class Pool:
         self._feed(session, now)
 
     def _tick(self, now: float) -> None:
+        if self._gathers_until is not None and now >= self._gathers_until:
+            self._gathers_until = None
         self._roster.wake(now)
         self._run_out(now)
         if now - self._checked_silence >= SILENCE_CHECKED_EVERY:
@@ -331,8 +342,8 @@ class Pool:
         if held.kind == "centre":
             evaluation = self._evaluation(held.version)
             return evaluation.work if evaluation is not None and evaluation.has(end) else None
-        index, last = held.first // self._size, (end - 1) // self._size
-        if index != last or held.version > self.version or self._final is not None:
+        index = held.first // self._size
+        if held.version > self.version or self._final is not None:
             return None
         if index - held.version > self.spec.pool.max_staleness:
             return None
@@ -352,7 +363,8 @@ class Pool:
 
     def _feed(self, session: Session, now: float) -> bool:
         """Lease to this session as much as it has room for and is its share: whether it got any."""
-        room = session.spare if now >= session.rests_until and not self.ended else 0
+        may = self._gathers_until is None and now >= session.rests_until and not self.ended
+        room = session.spare if may else 0
         given = 0
         while given < room and self._lease_something(session, now):
             given += 1

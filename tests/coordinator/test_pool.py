@@ -915,9 +915,13 @@ def held(task: SendTask) -> HeldLease:
 
 
 def restarted(run: RunSpec, version: int = 0, **how: object) -> Driver:
-    """A second epoch's pool, in a driver."""
+    """A second epoch's pool, whose workers had their time to say what they hold."""
     driver = Driver(run)
     driver.pool = Pool(run, version, driver.now, first_task=1 << 32, **how)  # type: ignore[arg-type]
+    back(driver, SessionId("z", "s"), credit=0)
+    driver.send(Left(SessionId("z", "s"), "left"))
+    driver.tick(0.3)
+    driver.said.clear()
     return driver
 
 
@@ -958,6 +962,19 @@ def test_a_restarted_pool_takes_up_the_leases_of_an_earlier_epoch() -> None:
     assert [t.task for t in tasks(said)] == [1 << 32]
     assert [t.first for t in tasks(said)] == [101]
     assert not driver.pool.sessions[A].pace.measured, "nobody saw when it began"
+
+
+def test_a_restarted_pool_hears_what_all_hold_before_it_leases_what_is_free() -> None:
+    driver = Driver(spec(64))
+    driver.pool = Pool(spec(64), 0, driver.now, first_task=1 << 32)
+    driver.tick(5.0)
+    assert not tasks(back(driver, A))
+    assert driver.pool.quiet_because() == "the workers say what they still work on"
+    driver.tick(0.1)
+    back(driver, B, HeldLease(7, "members", 0, 2, 5), credit=1)
+    assert 7 in driver.pool.leases
+    (task,) = tasks(driver.tick(0.2))
+    assert (task.session, task.first, task.count) == (A, 0, 2)
 
 
 def test_one_lease_is_said_to_be_one() -> None:
