@@ -204,6 +204,7 @@ def test_results_of_the_centre_stay_until_it_is_judged(path: Path) -> None:
     assert log.results() == centre
     log.record_evaluation(evaluation(1))
     assert log.results() == centre[:1]
+    assert log._connection.execute("SELECT task FROM results").fetchall() == [(1,)]
     log.close()
 
 

@@ -15,7 +15,7 @@ from coordinator.history.repair import repair
 from coordinator.history.verify import verify_directory
 from coordinator.log import EPOCH
 from protocol.errors import ShoalError
-from protocol.identity import Identity
+from protocol.identity import Identity, key_digest
 from tests.coordinator.history.conftest import UPDATES, lead
 
 
@@ -68,6 +68,18 @@ def test_keys_succeed_each_other(run_dir: Path) -> None:
         assert rotated.kept_as.name == f"run.key.{number}"
     assert len(set(keys)) == 4 and may_lead(run_dir) == (5, 0)
     assert verify_directory(run_dir, (), nothing).sound
+
+
+def test_delegates_stay_when_the_key_changes(run_dir: Path) -> None:
+    delegate = key_digest(Identity.generate().public_key)
+    lead(host.resume(run_dir, delegates=(delegate,)), 1)
+    assert rotate(run_dir).epoch == 3
+    with opened(run_dir) as past:
+        assert past.authority.delegates(2) == past.authority.delegates(3) == (delegate,)
+    lead(host.resume(run_dir, delegates=()), 1)  # and can be named anew at once
+    with opened(run_dir) as past:
+        assert past.authority.delegates(4) == ()
+    assert verify_directory(run_dir, (), nothing).reached == UPDATES + 2
 
 
 def test_charters_survive_mending(run_dir: Path) -> None:
