@@ -242,6 +242,7 @@ async def _host(
             join = join_command(run, public)
             console.say(f"run {run.id}: {run.spec.environment.id}, {run.spec.size:,} parameters")
             course = await loading
+            console.go_on(course.recovered.progress)
             run.directory.remember(choice)
             # Compiled code has been loaded in that thread.
             from coordinator.hosting import Listeners, lead

@@ -27,6 +27,10 @@ class Console:
         self._last = (self._begin, 0, 0)
         self._rates = (0.0, 0.0)
 
+    def go_on(self, progress: Progress) -> None:
+        """What counted before this process is no speed of it."""
+        self._last = (time.monotonic(), progress.episodes, progress.steps)
+
     def say(self, line: str) -> None:
         """A line that stays."""
         self.clear()
