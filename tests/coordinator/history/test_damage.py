@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,7 @@ from coordinator.directory import DirectoryError, RunDirectory
 from coordinator.history.past import HistoryError, opened
 from coordinator.history.repair import Repaired, repair
 from coordinator.history.verify import Verdict, verify_directory
-from coordinator.log import LogError, LogReader, UpdateLog
+from coordinator.log import AsideRow, LogError, LogReader, ResultRow, UpdateLog
 from protocol.errors import ShoalError
 from protocol.frozen import Snapshots
 from protocol.snapshot import state_digest, to_bytes
@@ -138,6 +139,30 @@ def test_damage_beside_the_updates_is_found(run_dir: Path) -> None:
         assert 10 in [row.version for row in log.evaluations()]
 
 
+def test_lost_tail_is_found_by_the_snapshot_beyond_it(run_dir: Path) -> None:
+    change(run_dir, "DELETE FROM updates WHERE version >= 60")
+    verdict = proved(run_dir)
+    assert (verdict.reached, verdict.claimed, verdict.differences[0].version) == (60, 60, 64)
+    repaired = mended(run_dir)
+    assert repaired is not None and repaired.version == 60 and len(repaired.moved) == 1
+    assert proved(run_dir).sound
+
+
+def test_damage_of_an_index_is_found_and_mended(run_dir: Path) -> None:
+    with sqlite3.connect(run_dir / "log.sqlite") as connection:
+        (page,) = connection.execute(
+            "SELECT rootpage FROM sqlite_master WHERE name = 'sqlite_autoindex_results_1'"
+        ).fetchone()
+    data = bytearray((run_dir / "log.sqlite").read_bytes())
+    place = data.index(b"a" * 16, 4096 * (page - 1))
+    data[place] ^= 1
+    (run_dir / "log.sqlite").write_bytes(data)
+    verdict = proved(run_dir)
+    assert verdict.reached == UPDATES == verdict.differences[0].version
+    assert "index" in verdict.differences[0].reason
+    assert mended(run_dir) is not None and proved(run_dir).sound
+
+
 def test_wrong_spec_is_found(run_dir: Path) -> None:
     file = run_dir / "spec.toml"
     file.write_text(file.read_text().replace("seed = 5", "seed = 6"))
@@ -157,6 +182,12 @@ def test_lost_log_is_said(run_dir: Path) -> None:
 def test_all_before_the_damage_is_kept_and_the_rest_stays_beside(
     run_dir: Path, states: list[State]
 ) -> None:
+    with opened(run_dir) as past:
+        run = past.run
+    with closing(UpdateLog(run_dir / "log.sqlite", run)) as log:
+        waiting = ResultRow("a" * 16, "b" * 6, 8, "members", 66, UPDATES, b"waiting")
+        log.keep_results([waiting])
+        log.keep_aside([AsideRow(next(log.rows(9)), 1, 2.5, "somebody else led")])
     before = (run_dir / "log.sqlite").read_bytes()
     with opened(run_dir) as past:
         rows, evaluations, notes = (
@@ -176,6 +207,8 @@ def test_all_before_the_damage_is_kept_and_the_rest_stays_beside(
         kept = past.log.notes()
         assert kept == {key: value for key, value in notes.items() if key != "ended"}
         assert past.snapshots.versions() == [0, 64]
+        assert past.log.results() == [waiting]
+        assert past.log.aside_rows() == [AsideRow(rows[9], 1, 2.5, "somebody else led")]
     verdict = proved(run_dir)
     assert verdict.sound and verdict.params_hash == params_hash(states[66].theta)
     change(run_dir, "DELETE FROM updates WHERE version = 50")
