@@ -109,9 +109,8 @@ class Work:
         return self._hold(self.unleased.take(most, worker, eligible))
 
     def claim_exactly(self, first: int, end: int, worker: str) -> Claim | None:
-        """Hold `[first, end)` for this worker; None where not all of it is free for it."""
-        if first < self.first or end > self.end:
-            return None
+        """Hold `[first, end)`, not empty, for this worker; None where not all of it is free for
+        it."""
         return self._hold(self.unleased.take_exactly(first, end, worker))
 
     def _hold(self, taken: Range | None) -> Claim | None:

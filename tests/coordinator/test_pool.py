@@ -1087,6 +1087,13 @@ def test_the_open_batch_takes_up_what_was_leased_one_version_early() -> None:
     assert 7 in driver.pool.leases
 
 
+def test_nothing_of_a_batch_that_is_closed_is_taken_up() -> None:
+    driver, late, _ = straggling()
+    driver.send(Left(A, "lost"))
+    back(driver, A, held(late))
+    assert late.task not in driver.pool.leases
+
+
 def test_members_are_not_taken_up_after_the_last_update() -> None:
     driver = restarted(spec(64, centre=CENTRE, stop={"updates": 3}), version=3)
     back(driver, A, HeldLease(7, "members", 3, 96, 8))

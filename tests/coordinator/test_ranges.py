@@ -93,6 +93,16 @@ def test_the_lowest_range_of_the_others_comes_first() -> None:
     assert ranges.take(3, "b", {"a", "b"}) == Range(2, 4, frozenset("a"))
 
 
+def test_a_range_taken_exactly_has_the_history_of_all_its_parts() -> None:
+    ranges = Ranges(0, 0)
+    ranges.add(Range(0, 4, frozenset("a"), 2, True))
+    ranges.add(Range(4, 8, frozenset("b"), 1, False))
+    assert ranges.take_exactly(2, 6, "a") is None
+    assert ranges.take_exactly(2, 9, "c") is None
+    assert ranges.take_exactly(2, 6, "c") == Range(2, 6, frozenset("ab"), 2, False)
+    assert list(ranges) == [Range(0, 2, frozenset("a"), 2, True), Range(6, 8, frozenset("b"), 1)]
+
+
 def test_pieces_that_come_back_are_whole_again() -> None:
     ranges = Ranges(0, 100)
     taken = [ranges.take(10, "w", {"w"}) for _ in range(10)]
