@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from protocol import noise, normalizer
 from protocol.errors import ShoalError
 from protocol.normalizer import NormalizerState, ObservationSums
-from protocol.optimizers import Optimizer, Slots
+from protocol.optimizers import Optimizer, Slots, Vector
+from protocol.optimizers.base import blocks
 
 DIGEST_BYTES = 16
 _SMALLEST = 5e-324
@@ -178,7 +179,7 @@ def apply(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> State:
             step, slots = arithmetic.optimizer.step(
                 total, terms.scale, theta, slots, terms.learning_rate
             )
-            theta = (theta.astype(np.float64) + step).astype(np.float32)
+            theta = _moved(theta, step)
         if not (np.isfinite(theta).all() and all(np.isfinite(s).all() for s in slots.values())):
             raise ValueError(
                 f"update {state.version} leads to parameters that are not finite: "
@@ -225,6 +226,14 @@ def check_denormals() -> None:
         f"(loaded: {', '.join(loaded) or 'none of the usual ones'}), so its updates would differ "
         "from every peer's; apply updates in a process that does not import it"
     )
+
+
+def _moved(theta: NDArray[np.float32], step: Vector) -> NDArray[np.float32]:
+    """theta + step, summed in float64 and rounded once."""
+    moved = np.empty_like(theta)
+    for part in blocks(theta.size):
+        moved[part] = (theta[part].astype(np.float64) + step[part]).astype(np.float32)
+    return moved
 
 
 def _exact_sum(arithmetic: Arithmetic, cohorts: Sequence[CohortTerms]) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.optimizers.base import Optimizer, Slots, Vector
+from protocol.optimizers.base import Optimizer, Slots, Vector, blocks
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,14 @@ class Adam(Optimizer):
         learning_rate: float,
     ) -> tuple[Vector, dict[str, Vector]]:
         """See `Optimizer.step`."""
-        gradient = self._decayed(total.astype(np.float64) * scale, theta)
-        first = slots["first_moment"] * self.beta1 + gradient * (1.0 - self.beta1)
-        second = slots["second_moment"] * self.beta2 + gradient * gradient * (1.0 - self.beta2)
         powers = slots["beta_powers"] * np.array([self.beta1, self.beta2])
-        mean = first / (1.0 - powers[0])
-        root = np.sqrt(second / (1.0 - powers[1])) + self.epsilon
-        step = mean / root * learning_rate
+        first, second, step = (np.empty(total.size) for _ in range(3))
+        for part in blocks(total.size):
+            gradient = self._decayed(total[part].astype(np.float64) * scale, theta[part])
+            first[part] = slots["first_moment"][part] * self.beta1 + gradient * (1.0 - self.beta1)
+            square = gradient * gradient
+            second[part] = slots["second_moment"][part] * self.beta2 + square * (1.0 - self.beta2)
+            mean = first[part] / (1.0 - powers[0])
+            root = np.sqrt(second[part] / (1.0 - powers[1])) + self.epsilon
+            step[part] = mean / root * learning_rate
         return step, {"first_moment": first, "second_moment": second, "beta_powers": powers}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
@@ -14,6 +14,8 @@ from protocol.errors import ShoalError
 
 Vector: TypeAlias = NDArray[np.float64]
 Slots: TypeAlias = Mapping[str, Vector]
+
+BLOCK = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,12 @@ class Optimizer:
         if not holds:
             value = getattr(self, name)
             raise ShoalError(f"optimizer {self.kind}: {name} = {value}: must satisfy {rule}")
+
+
+def blocks(size: int) -> Iterator[slice]:
+    """Slices that cover so many parameters, each so short that what is computed on the way stays
+    in the cache."""
+    return (slice(begin, begin + BLOCK) for begin in range(0, size, BLOCK))
 
 
 def hyperparameters(kind: type[Optimizer]) -> tuple[str, ...]:

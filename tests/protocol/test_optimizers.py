@@ -4,6 +4,7 @@ import pytest
 from protocol import optimizers
 from protocol.errors import ShoalError
 from protocol.optimizers import SGD, Adam, Normalised
+from protocol.optimizers.base import BLOCK, blocks
 
 SIZE = 40
 RATE = 0.03
@@ -130,3 +131,34 @@ def test_an_optimizer_takes_its_own_from_a_table():
 def test_an_unknown_optimizer_is_named():
     with pytest.raises(ShoalError, match="'adamw': must be one of normalised, sgd, adam"):
         optimizers.make("adamw", {})
+
+
+@pytest.mark.parametrize("size", [BLOCK - 1, BLOCK, 2 * BLOCK + 3])
+def test_a_block_of_adam_ends_where_the_next_one_begins(size):
+    """What is computed block by block is what each parameter would get on its own."""
+    adam, rng = Adam(weight_decay=0.02), np.random.default_rng(4)
+    total = rng.integers(-3000, 3000, size)
+    theta = rng.normal(0.0, 1.0, size).astype(np.float32)
+    slots = {
+        "first_moment": rng.normal(0.0, 1.0, size),
+        "second_moment": rng.uniform(0.1, 1.0, size),
+        "beta_powers": np.array([0.9, 0.999]),
+    }
+    step, after = adam.step(total, SCALE, theta, slots, RATE)
+    picked = np.unique([0, size // 2, *range(BLOCK - 2, min(size, BLOCK + 2)), size - 1])
+    alone = {**slots, **{name: slots[name][picked] for name in ("first_moment", "second_moment")}}
+    few, slots_of_few = adam.step(total[picked], SCALE, theta[picked], alone, RATE)
+    assert (step[picked] == few).all()
+    assert np.isfinite(step).all()
+    for name in ("first_moment", "second_moment"):
+        assert (after[name][picked] == slots_of_few[name]).all()
+        assert (after[name] != slots[name]).all()
+
+
+@pytest.mark.parametrize("size", [1, BLOCK, BLOCK + 1, 5 * BLOCK - 1])
+def test_blocks_cover_everything_once(size):
+    covered = np.zeros(size, int)
+    for part in blocks(size):
+        covered[part] += 1
+        assert covered[part].size <= BLOCK
+    assert (covered == 1).all()
