@@ -148,11 +148,12 @@ def test_nothing_is_moved_where_something_is_wrong(run_dir: Path, tmp_path: Path
         archived(run_dir, 30)
     leading.close()
     assert (run_dir / "log.sqlite").read_bytes() == before
-    data = bytearray(before)
+    lead(host.resume(run_dir), 12)
+    data = bytearray((run_dir / "log.sqlite").read_bytes())
     with LogReader(run_dir / "log.sqlite") as log:
         (payload,) = log.updates(11, 12)
     data[data.index(payload) + 80] ^= 4
     (run_dir / "log.sqlite").write_bytes(data)
     with pytest.raises(LogError, match="update 11"):
-        archived(run_dir, 30)
+        archived(run_dir, 70)  # though the snapshot at 64 is good
     assert not list(run_dir.glob("*archive*"))
