@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from coordinator import host, recorder, update
@@ -23,6 +24,7 @@ from protocol.envelope import signed
 from protocol.errors import ShoalError
 from protocol.identity import Identity, key_digest
 from protocol.messages import Epoch
+from protocol.packing import unpack_integers
 from protocol.state import params_hash
 from tests.coordinator.runs import Led, broker, led, resumed, spec_of, states_of
 from tests.coordinator.scripted import DEADLINE, ScriptedWorker
@@ -71,7 +73,7 @@ def asked(worker: ScriptedWorker, epoch: int) -> set[int]:
 async def test_stopped_anywhere_it_comes_to_the_same_end(seed: int, tmp_path: Path) -> None:
     """Three lives; the same workers, which are told nothing."""
     moments = random.Random(seed)
-    spec = spec_of(**EXACT)
+    spec = spec_of(**{**EXACT, "stop": {"updates": 9}})
     async with broker(tmp_path / "broker") as url, contextlib.AsyncExitStack() as stack:
         async with led(spec, tmp_path, url) as run:
             pool = await stack.enter_async_context(workers(run, 2))
@@ -79,21 +81,48 @@ async def test_stopped_anywhere_it_comes_to_the_same_end(seed: int, tmp_path: Pa
             await pool[0].until(lambda: len(pool[0].heard.tasks) >= tasks)
         for epoch in (2, 3):
             kept = answered(pool)
-            before = max(len(worker.heard.updates) for worker in pool)
+            before = max(worker.version for worker in pool)
             async with resumed(tmp_path, url) as run:
                 assert run.leader.epoch == epoch
                 assert run.course.recovered.version >= before, "published, and lost"
                 if epoch == 3:
                     outcome = await run.outcome()
                 else:
-                    more = moments.randint(1, 3)
-                    await pool[1].until(lambda n=before + more: len(pool[1].heard.updates) >= n)
+                    goal = min(6, before + moments.randint(1, 3))
+                    await pool[1].until(lambda goal=goal: pool[1].version >= goal)
             for worker in pool:
                 assert not asked(worker, epoch) & kept, "answered for, and asked for again"
-    assert outcome.params_hash == params_hash(states_of(spec, 6)[-1].theta)
-    assert outcome.updates == 6 and outcome.state == "finished"
+    assert outcome.params_hash == params_hash(states_of(spec, 9)[-1].theta)
+    assert outcome.updates == 9 and outcome.state == "finished"
     assert outcome.centre is not None and outcome.centre.full
     assert all(worker.heard.epochs[-1].number == 3 for worker in pool)
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_no_direction_counts_twice_however_often_it_is_stopped(
+    seed: int, tmp_path: Path
+) -> None:
+    """Stragglers are left behind and count late, across the lives of the coordinator."""
+    moments = random.Random(seed)
+    pool = {"quorum": 0.6, "max_staleness": 2, "minimum_task_seconds": 0.0, "task_seconds": 0.01}
+    spec = spec_of(**{**EXACT, "pool": pool, "stop": {"updates": 12}})
+    async with broker(tmp_path / "broker") as url, contextlib.AsyncExitStack() as stack:
+        async with led(spec, tmp_path, url) as run:
+            workers_here = await stack.enter_async_context(workers(run, 3))
+            await workers_here[0].until(lambda: workers_here[0].version >= moments.randint(1, 3))
+        for goal in (5, 8):
+            async with resumed(tmp_path, url):
+                await workers_here[1].until(lambda goal=goal: workers_here[1].version >= goal)
+        async with resumed(tmp_path, url) as run:
+            outcome = await run.outcome()
+    assert outcome.updates == 12
+    counted: list[int] = []
+    with LogReader(run.directory.log_path) as log:
+        for row in log.rows():
+            for cohort in run.leader.authority.open_update(row.payload).cohorts:
+                weights = unpack_integers(cohort.weights, spec.directions)
+                counted += (cohort.first + np.flatnonzero(weights)).tolist()
+    assert len(set(counted)) == len(counted) > 12 * 32 * 0.6
 
 
 async def test_counters_go_on(tmp_path: Path) -> None:
