@@ -8,7 +8,7 @@ and whoever takes it must prove it. See "Database File Format", https://www.sqli
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from coordinator.log import PAGE_BYTES, UpdateRow, Value
@@ -27,21 +27,16 @@ _UPDATE_CELLS = (5, 7)
 """Rows of a log that began with schema 1 have no seconds and workers."""
 
 
+Image = tuple[int, bytes]
+"""Number and content of a page; later ones of a number are newer."""
+
+
 class Carved:
     """What can be found in the pages of a log."""
 
-    def __init__(self, file: Path) -> None:
-        """Look through the file and its write-ahead log. Raises OSError."""
-        data = file.read_bytes()
-        self._pages: dict[int, bytes] = {}
-        images = [
-            (1 + begin // PAGE_BYTES, data[begin : begin + PAGE_BYTES])
-            for begin in range(0, len(data), PAGE_BYTES)
-        ]
-        wal = file.with_name(f"{file.name}-wal")
-        if wal.exists():
-            images += _frames(wal.read_bytes())
-        self._pages.update(images)
+    def __init__(self, images: Sequence[Image]) -> None:
+        """Look through these pages."""
+        self._pages = dict(images)
         self.updates: dict[int, list[UpdateRow]] = {}
         """By version, those written last first: not proved."""
         self.notes: dict[str, list[Value]] = {}
@@ -101,12 +96,29 @@ class Carved:
         return b"".join(parts)
 
 
-def _frames(wal: bytes) -> list[tuple[int, bytes]]:
-    """(page number, page) of each frame, in the order in which they were written."""
+def carve(file: Path) -> Carved:
+    """What is in a log and in its write-ahead log. Raises OSError."""
+    data = file.read_bytes()
+    images = [
+        (1 + begin // PAGE_BYTES, data[begin : begin + PAGE_BYTES])
+        for begin in range(0, len(data), PAGE_BYTES)
+    ]
+    return Carved([*images, *_frames(file)])
+
+
+def carve_ahead(file: Path) -> Carved:
+    """What is in the write-ahead log of a log alone, taken over or not. Raises OSError."""
+    return Carved(_frames(file))
+
+
+def _frames(file: Path) -> list[Image]:
+    """The pages in the write-ahead log, in the order in which they were written."""
+    wal = file.with_name(f"{file.name}-wal")
+    data = wal.read_bytes() if wal.exists() else b""
     frames = []
-    for begin in range(_WAL_HEADER, len(wal), _FRAME_HEADER + PAGE_BYTES):
-        page = wal[begin + _FRAME_HEADER : begin + _FRAME_HEADER + PAGE_BYTES]
-        frames.append((int.from_bytes(wal[begin : begin + 4], "big"), page))
+    for begin in range(_WAL_HEADER, len(data), _FRAME_HEADER + PAGE_BYTES):
+        page = data[begin + _FRAME_HEADER : begin + _FRAME_HEADER + PAGE_BYTES]
+        frames.append((int.from_bytes(data[begin : begin + 4], "big"), page))
     return frames
 
 

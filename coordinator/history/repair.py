@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from coordinator import recovery
 from coordinator.directory import RunDirectory
-from coordinator.history.carve import Carved
+from coordinator.history.carve import Carved, carve
 from coordinator.history.past import Advance, HistoryError, Tell, known_keys, opened, sync_directory
 from coordinator.history.verify import contradicts, expected_row, verify
 from coordinator.log import (
@@ -121,7 +121,7 @@ class _Source:
     @cached_property
     def _carved(self) -> Carved:
         try:
-            return Carved(self._file)
+            return carve(self._file)
         except OSError as error:
             raise LogError(f"{self._file} can't be read ({error}): see to the disk") from None
 

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from coordinator.history.carve import carve_ahead
 from coordinator.history.past import Advance, Past, opened, read_run, warm_up
 from coordinator.log import DamagedError, EvaluationRow, LogError, LogReader, UpdateRow
-from coordinator.recovery import RecoveryError
-from protocol import snapshot, state
+from coordinator.recovery import RecoveryError, last_epoch
+from protocol import replay, snapshot, state
 from protocol.errors import ShoalError
 from protocol.frozen import FrozenError
 from protocol.messages import Judged, Update
+from protocol.packing import WireError
+from protocol.replay import MismatchError
 from protocol.spec import RunSpec
 from protocol.state import State
 
 BEYOND = 1 << 50
 """A version that no run reaches."""
+SETTLE = 0.3
+"""Seconds in which a coordinator has surely finished what it was writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +168,8 @@ class _Proof:
         seconds = time.perf_counter() - began
         if claimed == BEYOND:
             claimed = self._state.version
+        elif self._state.version == claimed:
+            self._look_beyond(claimed)
         self._look_at_the_rest(claimed)
         return Verdict(
             run=past.run,
@@ -246,6 +254,38 @@ class _Proof:
             except ShoalError as error:
                 self._unsound.append(str(error))
         return found
+
+    def _look_beyond(self, claimed: int) -> None:
+        """Look for a next update in the write-ahead log: where a page in it is damaged, SQLite
+        takes that and all after it for never written."""
+        try:
+            update = self._next_update(claimed)
+            if update is not None:
+                time.sleep(SETTLE)
+                if self._past.version == claimed:  # it is not being written just now
+                    self._differs(
+                        claimed + 1,
+                        f"{self._past.log.path}-wal has update {claimed}, which the log lost: run "
+                        f"`shoal repair {self._past.directory}`",
+                    )
+        except (ShoalError, OSError) as error:
+            self._unsound.append(str(error))
+
+    def _next_update(self, version: int) -> Update | None:
+        """An update in the write-ahead log that leads on from the last version, and is neither of
+        an epoch that is past nor set aside."""
+        past = self._past
+        rows = carve_ahead(past.log.path).updates.get(version, ())
+        aside = {row.update.payload for row in past.log.aside_rows()} if rows else set()
+        for row in rows:
+            with suppress(WireError, MismatchError):
+                update = past.authority.open_update(row.payload)
+                replay.follow(past.spec, past.rules, self._state, update)
+                if row.payload not in aside and update.epoch >= last_epoch(
+                    past.log, past.authority
+                ):
+                    return update
+        return None
 
     def _look_at_the_rest(self, claimed: int) -> None:
         """What no update depends on."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator.history.carve import Carved
+from coordinator.history.carve import carve
 from coordinator.log import UpdateLog, UpdateRow
 from tests.coordinator.test_log import SCHEMA_1
 
@@ -53,7 +53,7 @@ def test_every_row_is_found_without_sqlite(
                 shutil.copy(path.with_name(name), Path(temporary) / f"copy-{name[4:]}")
             log.close()
             path = Path(temporary) / "copy-sqlite"
-        carved = Carved(path)
+        carved = carve(path)
     assert [carved.updates[row.version][0] for row in wanted] == wanted
     assert {key: carved.notes[key][0] for key in notes} == notes
 
@@ -66,7 +66,7 @@ def test_rows_of_schema_1_are_found(tmp_path: Path) -> None:
     log = UpdateLog(path, "test-00000000")
     log.append(UpdateRow(2, b"new", 14.5, 64, 0, 3.5, 2))
     log.close()
-    carved = Carved(path)
+    carved = carve(path)
     assert [carved.updates[version][0] for version in range(3)] == [
         UpdateRow(0, b"\0\xaa", 12.5, 64, 0, 0.0, 0),
         UpdateRow(1, b"\1", 13.5, 62, 2, 0.0, 0),
@@ -81,4 +81,4 @@ def test_rubbish_is_no_row_and_no_failure(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         path = Path(temporary) / "log.sqlite"
         path.write_bytes(b"\r" + data)
-        Carved(path)
+        carve(path)

@@ -273,6 +273,36 @@ def test_mending_needs_room(run_dir: Path) -> None:
     assert repaired is not None and repaired.version == 66
 
 
+def test_updates_that_sqlite_takes_for_never_written_come_back(
+    short: Path, truth: list[tuple[str, str]], tmp_path: Path
+) -> None:
+    run_dir = Path(shutil.copytree(short, tmp_path / "run"))
+    wal = run_dir / "log.sqlite-wal"
+    data = bytearray(wal.read_bytes())
+    with LogReader(run_dir / "log.sqlite") as log:
+        assert log.version == SHORT
+        (payload,) = log.updates(7, 8)
+    data[data.index(payload) + 80] ^= 1  # the first copy of that page; later ones are whole
+    wal.write_bytes(data)
+    verdict = proved(run_dir)
+    assert (verdict.reached, verdict.claimed) == (7, 7)
+    assert verdict.differences[0].version == 8
+    assert "log.sqlite-wal has update 7, which the log lost" in verdict.differences[0].reason
+    repaired = mended(run_dir)
+    assert repaired is not None and (repaired.version, repaired.lost) == (SHORT, 0)
+    after = proved(run_dir)
+    assert after.sound and (after.params_hash, after.state_digest) == truth[SHORT]
+
+
+def test_update_set_aside_is_not_missed(short: Path, tmp_path: Path) -> None:
+    run_dir = Path(shutil.copytree(short, tmp_path / "run"))
+    with opened(run_dir) as past:
+        run = past.run
+    with closing(UpdateLog(run_dir / "log.sqlite", run)) as log:
+        log.set_aside(9, "somebody else led")
+        assert proved(run_dir).sound and proved(run_dir).reached == 9
+
+
 # What happens to bytes.
 
 
