@@ -188,13 +188,17 @@ def host(
         asked: dict[str, Any] = {
             "ENV": source,
             "--resume": resume,
+            "--take-over": take_over or None,
             "--broker": broker,
             "--bind": bind,
+            "--port": port,
+            "--advertise": advertise,
+            "--delegate": delegate,
+            "--keep-returns": keep_returns or None,
+            "--set": assignments,
+            "--allow-module": allow_module,
+            **{f"{section} settings": values for section, values in flags.items()},
         }
-        asked |= {"--port": port, "--advertise": advertise, "--delegate": delegate}
-        asked |= {"--take-over": take_over or None, "--keep-returns": keep_returns or None}
-        asked |= {f"{section} settings": values for section, values in flags.items()}
-        asked |= {"--set": assignments, "--allow-module": allow_module}
         _refuse_beside_standby([name for name, value in asked.items() if value is not None])
         _stand_by(standby, run_dir, key, home, patience, console, as_json)
         return

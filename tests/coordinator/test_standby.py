@@ -236,7 +236,7 @@ async def test_both_led_and_the_greater_precedence_wins(tmp_path: Path) -> None:
         assert payloads(tmp_path / "host")[3:5] != payloads(tmp_path / "first")[3:5]
         ours = payloads(tmp_path / "host")
         async with returning(tmp_path / "host", url) as old:
-            await old.ready.wait()
+            await old.until(old.ready.is_set)
             await standby.said("in epoch 3: go on as its standby")
             await standby.said("4 updates of ours (versions 3 to 6) are set aside")
             async with steady(run):
@@ -261,7 +261,7 @@ async def test_who_led_last_leads_again_at_once(
         await worker.until(lambda: len(worker.heard.updates) == 3)
         await run.end()
         async with returning(tmp_path / "host", url) as old:
-            await old.ready.wait()
+            await old.until(old.ready.is_set)
             await work(worker)
             outcome = await old.outcome()
     assert outcome.params_hash == params_hash(states_of(spec, 8)[-1].theta)
@@ -511,7 +511,7 @@ async def test_version_0_of_a_fork_comes_from_its_leader(tmp_path: Path) -> None
                 await standby.said("fetching version 0")
                 await standby.said("entrusted")
                 await leader.end()
-                await standby.ready.wait()
+                await standby.until(standby.ready.is_set)
         finally:
             await leader.end()
     assert Snapshots(tmp_path / "first" / "snapshots").open(0).digest.hex() == digest
