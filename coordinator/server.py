@@ -148,12 +148,14 @@ class Server:
         self._versions = recovered.versions
         self._secret = directory.read_secret()
         self._recorder = Recorder(spec, directory, log, self._result_kept, self._frozen, self._fail)
+        self._first_task = (leader.epoch - 1) * TASKS_PER_EPOCH + 1
+        self._first_version = recovered.version
         self._pool = Pool(
             spec,
             recovered.version,
             now(),
             episodes=self._versions.current.episodes,
-            first_task=(leader.epoch - 1) * TASKS_PER_EPOCH + 1,
+            first_task=self._first_task,
             unjudged=recovered.unjudged,
             elapsed=recovered.seconds,
         )
@@ -365,7 +367,8 @@ class Server:
         if session is not None and not (session.leases or session.credit or hello.credit):
             self._decide(Heard(id))  # who takes no tasks only wants to know that we live
             return
-        held = genuine(self._leader.run, self._secret, id, hello.held)
+        current = [h for h in hello.held if not self._went_without(h.task, h.version)]
+        held = genuine(self._leader.run, self._secret, id, current)
         self._decide(Joined(id, hello.credit, hello.speed, held))
 
     def _hear_sealed(self, kind: topics.Kind, id: SessionId, payload: bytes) -> None:
@@ -404,8 +407,18 @@ class Server:
                 peer, SendAcknowledge(peer.id, (message.task,), "refused", str(error))
             )
             self._decide(Refused(peer.id, message.task, True, reason))
+            return
+        if self._went_without(message.task, message.version):
+            why = f"the run went another way before version {message.version}"
+            self._voice.acknowledge(peer, SendAcknowledge(peer.id, (message.task,), "late", why))
+            self._decide(Heard(peer.id))
         else:
             self._decide_result(message, arrived)
+
+    def _went_without(self, task: int, version: int) -> bool:
+        """Whether somebody before us gave the task at a version that only its own updates led to:
+        ours of that number has other parameters."""
+        return task < self._first_task and version > self._first_version
 
     def _result_kept(self, results: tuple[Named, ...]) -> None:
         self._decide(Kept(results))

@@ -29,7 +29,7 @@ from protocol.packing import pack_reals
 from protocol.spec import RunSpec
 from protocol.state import params_hash
 from tests.coordinator.runs import Led, broker, spec_of, states_of
-from tests.coordinator.scripted import ScriptedWorker
+from tests.coordinator.scripted import ScriptedWorker, evaluate
 from tests.coordinator.standbys import (
     BEATS,
     PATIENCE,
@@ -363,6 +363,42 @@ async def test_a_log_that_lost_its_end_gets_it_back_from_the_workers(tmp_path: P
     assert payloads(tmp_path / "host")[:5] == whole
     assert outcome.params_hash == params_hash(states_of(spec, 8)[-1].theta)
     assert worker.heard.epochs[-1].number == 3
+
+
+async def test_results_of_versions_that_the_run_went_without_do_not_count(tmp_path: Path) -> None:
+    """A worker evaluated what only the dead leader's last update led to; ours leads elsewhere."""
+    spec = spec_of(**EXACT)
+    async with (
+        broker(tmp_path / "broker") as url,
+        hosted(spec, tmp_path / "host", url) as run,
+    ):
+        async with steady(run, pause_at=3) as first:
+            await first.until(lambda: first.heard.tasks[-1:] and first.heard.tasks[-1].version == 3)
+            stale = next(t for t in first.heard.tasks if t.version == 3 and t.kind == "members")
+            assert first.state is not None
+            result = evaluate(spec, first.state, stale)
+            identity, session = first.identity, first.session
+            await run.end()
+        with UpdateLog(tmp_path / "host" / "log.sqlite", run.run_id) as log:
+            log.set_aside(2, "nobody else had it")
+        prepared = host.resume(tmp_path / "host")
+        again = Led(prepared, url)
+        try:
+            # The same worker, without the update.
+            async with (
+                steady(run, identity=identity, pause_at=2) as worker,
+                steady(run, pause_at=4),
+            ):
+                await worker.until(lambda: bool(worker.heard.updates))
+                worker.busy = False
+                await worker.until(lambda: worker.version == 4)
+                worker.send(result)
+                await worker.until(lambda: stale.task in worker.heard.acknowledged)
+        finally:
+            await again.end()
+    assert session != worker.session
+    assert worker.heard.acknowledged[stale.task] == "late"
+    assert "went another way before version 3" in worker.heard.reasons[stale.task]
 
 
 async def test_who_is_not_appointed_follows_and_never_leads(tmp_path: Path) -> None:
