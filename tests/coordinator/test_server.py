@@ -123,7 +123,7 @@ async def test_lines_beyond_what_people_read_are_counted(
 ) -> None:
     monkeypatch.setattr(server, "LINES_AT_ONCE", 3.0)
     monkeypatch.setattr(server, "LINES_PER_SECOND", 50.0)
-    async with led(spec_of(), tmp_path) as run, run.worker(credit=0) as worker:
+    async with led(spec_of(), tmp_path) as run, run.worker(busy=False) as worker:
         await worker.until(lambda: bool(worker.heard.welcomes))
         for _ in range(30):
             worker.say_hello()
