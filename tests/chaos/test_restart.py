@@ -113,21 +113,21 @@ def test_a_full_disk_stops_the_run_and_a_free_one_continues_it(
         assert helper.await_end() == 0
 
 
-def test_from_the_kill_to_the_next_task_it_takes_little(tmp_path: Path) -> None:
+def test_from_the_kill_to_the_next_task_it_takes_no_longer_than_a_start(tmp_path: Path) -> None:
+    """A start also asks the environment what it is; on an idle machine both take about a second."""
     run_dir = tmp_path / "run"
     endless = ("CartPole-v1", "--seed", "5", "--set", "stop.target=1e9")
-    with (
-        host(*endless, run_dir=run_dir) as (leader, url),
-        worker(url, tmp_path / "home"),
-    ):
+    begun = time.monotonic()
+    with host(*endless, run_dir=run_dir) as (leader, url), worker(url, tmp_path / "home"):
+        start = time.monotonic() - begun
         await_updates(run_dir, 2)
         leader.signal(signal.SIGKILL)
         killed = time.monotonic()
         leader.process.wait()
         with resumed(run_dir) as again:
             again.await_line("joined")
-            assert time.monotonic() - killed < 10.0  # 3 s on a machine that does nothing else
-            assert again.process.poll() is None
+            took = time.monotonic() - killed
+        assert took < 3.0 * start, f"{took:.2f} s, the first start took {start:.2f} s"
 
 
 def test_two_hosts_never_lead_one_directory(tmp_path: Path) -> None:
