@@ -222,7 +222,8 @@ async def work(url: str) -> None:
             holdings = [holding.version for holding in daemon.session.serving.holdings]
             replica = daemon.session.replica
             version = replica.version if replica is not None else 0
-            say(holds=holdings, version=version, **lateness.figures())
+            received = daemon._link.wire.total("received") if daemon._link is not None else 0
+            say(holds=holdings, version=version, wire=received, **lateness.figures())
             await asyncio.sleep(0.25)
 
     telling = asyncio.ensure_future(tell())
@@ -357,6 +358,16 @@ def joined(joiner: Watched, snapshot_bytes: int) -> dict[str, Any]:
     }
 
 
+def seconds_of_transfer(joiner: Watched, snapshot_bytes: int) -> float:
+    """How long the snapshot was on its way, without its ends."""
+    moments = [
+        told["at"]
+        for told in joiner.told
+        if 0.02 * snapshot_bytes < told.get("wire", 0) < 0.98 * snapshot_bytes
+    ]
+    return round(moments[-1] - moments[0], 1) if moments else 0.0
+
+
 async def small(options: argparse.Namespace) -> None:
     """A joiner at version 10,000 with 4,675 parameters."""
     spec = spec_of([13, 288], 128, 200)
@@ -426,6 +437,7 @@ async def large(options: argparse.Namespace) -> None:
                 **joined(joiner, size),
                 "parameters": spec.size,
                 "updates_meanwhile": after["version"] - before["version"],
+                "seconds_of_transfer": seconds_of_transfer(joiner, size),
                 "coordinator_sent": after["sent"] - before["sent"],
                 "of_that_chunks": after["chunks"] - before["chunks"],
                 "coordinator": {key: after[key] for key in ("held", "held_by_us")},

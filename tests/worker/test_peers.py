@@ -19,9 +19,10 @@ from protocol.messages import CatchUp, Chunk, Latest, Message, Reached
 from protocol.spec import RunSpec
 from tests.coordinator.runs import Led, led
 from tests.worker.reference import run_spec
-from tests.worker.test_daemon import DEADLINE, Impatient, Lines, no_children
+from tests.worker.test_daemon import Impatient, Lines, no_children
 from worker.daemon import Daemon, Settings
 
+DEADLINE = 60.0  # of what takes a few seconds on a quiet machine
 STRANGER = "s" * 16 + "-" + "t" * 6
 
 
