@@ -182,6 +182,8 @@ async def _stand(standby: Standby, role: Role, run: Run, course: Course) -> Epoc
     await standby.contact()
     if role != "follow":
         await standby.until_led(RETAINED_WITHIN)
+        if standby.led_by is not None and standby.led_by.epoch.state == "finished":
+            return await standby.follow()  # to its end
         if role == "resume" and _is_ours(standby.led_by, run, course):
             return None
         # Whoever leads an earlier epoch than our last has missed it, and steps aside for us.

@@ -510,7 +510,7 @@ class Standby:
         key = self._identity.fingerprint
         if rank is None:
             self._say(f"not appointed: ask the host to add --delegate {key}")
-        else:
+        elif rank > 0:
             self._say(f"{key} may lead, with rank {rank}")
 
     async def _keep_secret(self, ledger: Ledger, secret: bytes) -> None:

@@ -172,6 +172,28 @@ async def test_the_old_leader_comes_back_and_follows(tmp_path: Path) -> None:
         host.resume(tmp_path / "host")
 
 
+async def test_an_old_leader_that_comes_back_too_late_gets_the_rest(tmp_path: Path) -> None:
+    """The run has ended without it: nobody leads it any more, though workers are there."""
+    spec = spec_of(**EXACT)
+    async with (
+        broker(tmp_path / "broker") as url,
+        hosted(spec, tmp_path / "host", url, FIRST) as run,
+        following(run, url, tmp_path / "first", FIRST) as standby,
+        steady(run, pause_at=3) as worker,
+    ):
+        await standby.version(3)
+        await run.end()
+        await worker.until(lambda: worker.heard.epochs[-1].number == 2)
+        await work(worker)
+        outcome = await standby.outcome()
+        await worker.until(lambda: worker.heard.epochs[-1].state == "finished")
+        async with returning(tmp_path / "host", url) as old:
+            seen = await old.outcome()
+        assert worker.heard.epochs[-1].number == 2
+    assert (seen.state, seen.params_hash) == ("finished", outcome.params_hash)
+    assert payloads(tmp_path / "host") == payloads(tmp_path / "first")
+
+
 async def test_a_leader_that_was_cut_off_steps_aside(tmp_path: Path) -> None:
     """It leads on in its own world, until it hears who leads in everybody else's."""
     spec = spec_of(**EXACT)
