@@ -13,13 +13,13 @@ from coordinator import log as update_log
 from coordinator.directory import RunDirectory
 from coordinator.host import Course, Run, enter, resumption, signals
 from coordinator.leading import LISTEN_SECONDS, next_epoch
-from coordinator.ledger import Ledger
 from coordinator.log import UpdateLog
 from coordinator.progress import Outcome, Progress
 from coordinator.recorder import Recorder
 from coordinator.recovery import fresh, last_epoch, read_authority, recover, remembered
 from coordinator.server import Behind, Server, SteppedAside
 from coordinator.standby import Standby
+from coordinator.standby.ledger import Ledger
 from protocol.address import Address
 from protocol.authority import Announcement, Authority
 from protocol.errors import ShoalError

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator import following
-from coordinator.following import (
+from coordinator.standby import following
+from coordinator.standby.following import (
     NOBODY,
     Apply,
     Ask,

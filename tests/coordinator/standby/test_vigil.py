@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.vigil import HEAD_START, PROOF_PATIENCES, STEP, Vigil, turn_after
+from coordinator.standby.vigil import HEAD_START, PROOF_PATIENCES, STEP, Vigil, turn_after
 from protocol.messages import Beat, Phase
 
 PATIENCE = 5.0

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.gathering import (
+from coordinator.standby.gathering import (
     ANSWERS_WITHIN,
     ASKED_AT_ONCE,
     LONGEST,

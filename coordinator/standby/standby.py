@@ -9,14 +9,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from coordinator.allowance import Allowance
-from coordinator.beginning import Beginning
-from coordinator.following import Apply, Ask, Command, Entry, Follower, GiveUp, Part, Tell
-from coordinator.gathering import Gathering
-from coordinator.guest import Guest, place_of
 from coordinator.leading import Contact
-from coordinator.ledger import Ledger
 from coordinator.recovery import last_epoch
-from coordinator.vigil import Vigil
+from coordinator.standby.beginning import Beginning
+from coordinator.standby.following import Apply, Ask, Command, Entry, Follower, GiveUp, Part, Tell
+from coordinator.standby.gathering import Gathering
+from coordinator.standby.guest import Guest, place_of
+from coordinator.standby.ledger import Ledger
+from coordinator.standby.vigil import Vigil
 from protocol import messages, topics
 from protocol.address import Address
 from protocol.authority import Announcement, Authority, precedence

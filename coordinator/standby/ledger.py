@@ -7,10 +7,10 @@ import time
 
 from coordinator import log as update_log
 from coordinator.directory import RunDirectory
-from coordinator.following import NOBODY, Entry, Precedence
 from coordinator.log import EvaluationRow, UpdateLog, UpdateRow
 from coordinator.recorder import SNAPSHOTS_KEPT
 from coordinator.recovery import Recovered, recover, remembered
+from coordinator.standby.following import NOBODY, Entry, Precedence
 from protocol import replay
 from protocol.authority import RUN_KEY, Authority, precedence
 from protocol.messages import Update

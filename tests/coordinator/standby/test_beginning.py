@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from coordinator.beginning import PATIENCE, WINDOW, Beginning
+from coordinator.standby.beginning import PATIENCE, WINDOW, Beginning
 from protocol import proof, replay, snapshot
 from protocol.messages import CHUNK, Chunk
 from protocol.spec import RunSpec
