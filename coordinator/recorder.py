@@ -27,7 +27,7 @@ POLICY_SHARE = 0.1
 GROUP_SECONDS = 0.1
 """Results wait for others at most so long, so that all are synced at once."""
 SNAPSHOTS_KEPT = 3
-"""The newest ones, beside that of version 0."""
+"""The newest ones, beside that of the version that the log begins with and all before it."""
 SNAPSHOT_SHARE = 0.1
 """Share of the time that freezing states may take; who goes on replays more where some are left
 out."""
@@ -234,7 +234,7 @@ class Recorder:
         snapshots = self._directory.snapshots
         frozen = snapshots.freeze(state, proof)
         loop.call_soon_threadsafe(self._on_frozen, frozen)
-        for old in [v for v in snapshots.versions() if v > 0][:-SNAPSHOTS_KEPT]:
+        for old in [v for v in snapshots.versions() if v > self._log.base][:-SNAPSHOTS_KEPT]:
             snapshots.remove(old)
         ended = time.monotonic()
         self._next_snapshot = ended + (ended - began) * (1.0 / SNAPSHOT_SHARE - 1.0)

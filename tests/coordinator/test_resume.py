@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 
 from coordinator import host, recorder, update
+from coordinator.history.archive import archive
+from coordinator.history.verify import verify_directory
 from coordinator.host import EndedError
 from coordinator.log import LogError, LogReader, ResultRow, UpdateLog
 from coordinator.server import Behind, SteppedAside
@@ -408,6 +410,30 @@ async def test_snapshots_are_frozen_while_the_run_goes_on(
         async with resumed(tmp_path, url) as again:
             outcome = await again.outcome()
     assert outcome.params_hash == params_hash(states_of(spec, 12)[-1].theta)
+
+
+async def test_snapshot_that_an_archived_log_begins_with_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(update, "SNAPSHOT_EVERY", 2)
+    monkeypatch.setattr(recorder, "SNAPSHOT_SHARE", 1.0)  # however slow the disk is
+    spec = spec_of(stop={"updates": 30}, centre={"evaluate_every": 0})
+    async with (
+        broker(tmp_path / "broker") as url,
+        led(spec, tmp_path, url) as run,
+        run.worker() as worker,
+    ):
+        await worker.until(lambda: len(worker.heard.updates) >= 12)
+        await run.end()
+        await asyncio.to_thread(archive, tmp_path / "run", 2, None, lambda done, total: None)
+        async with resumed(tmp_path, url) as again:
+            assert (await again.outcome()).version == 30
+    kept = again.directory.snapshots.versions()
+    assert kept[:2] == [0, 2] and kept[2] > 12
+    verdict = await asyncio.to_thread(
+        verify_directory, tmp_path / "run", (), lambda done, total: None
+    )
+    assert verdict.sound and (verdict.base, verdict.reached) == (2, 30)
 
 
 async def test_delegates_hold_from_the_epoch_that_names_them(tmp_path: Path) -> None:
