@@ -21,7 +21,7 @@ from protocol import spec as run_spec
 from protocol.errors import ShoalError
 from protocol.frozen import Snapshots
 from protocol.identity import KEY_BYTES
-from protocol.spec import RunSpec
+from protocol.spec import RunSpec, SpecError
 from protocol.topics import RUN_PATTERN
 
 _FILES = (
@@ -107,7 +107,7 @@ class RunDirectory:
         usable = _explained(path, "can't be used", "see to the disk and who owns it")
         with usable, contextlib.ExitStack() as undo:
             try:
-                lock = undo.enter_context((path / "run").open("r+"))
+                lock = undo.enter_context((path / "run").open("r+", errors="replace"))
             except (FileNotFoundError, NotADirectoryError):
                 raise DirectoryError(
                     f"{path} holds no run: give the directory of one, such as runs/<name>"
@@ -175,9 +175,14 @@ class RunDirectory:
         """Keep the spec. Raises `DirectoryError`."""
         self._replace(self.path / "spec.toml", run_spec.to_toml(spec).encode())
 
+    @property
+    def has_spec(self) -> bool:
+        """Whether the run's spec is here; it is the last that a new directory gets."""
+        return (self.path / "spec.toml").exists()
+
     def read_spec(self) -> RunSpec:
-        """The spec of the run. Raises `SpecError`."""
-        return run_spec.parse(run_spec.load(self.path / "spec.toml"))
+        """The spec of the run. Raises `DirectoryError`."""
+        return spec_in(self.path)
 
     def keep_secret(self, secret: bytes) -> None:
         """Keep the 32 bytes that lease tokens are made with, for the owner only.
@@ -198,7 +203,8 @@ class RunDirectory:
         if len(secret) != KEY_BYTES:
             raise DirectoryError(
                 f"{self._secret_path} has {len(secret)} bytes, the secret of a run has "
-                f"{KEY_BYTES}: restore it from a backup of the directory"
+                f"{KEY_BYTES}: restore it (shoal key restore), or remove it to have work in "
+                "progress evaluated anew"
             )
         return secret
 
@@ -217,6 +223,32 @@ class RunDirectory:
             raise DirectoryError(
                 f"{self._broker_path} can't be read ({error}): remove it, and give --broker"
             ) from None
+
+    @property
+    def has_log(self) -> bool:
+        """Whether the run's log was begun.
+
+        Raises `LogError` where it can't be read, and `DirectoryError` where it was begun, by all
+        else that lies here, and is gone: who went on would begin the run anew, unasked.
+        """
+        from coordinator.log import LogReader
+
+        if self.log_path.exists():
+            with LogReader(self.log_path) as log:
+                if log.begun:
+                    return True
+        for left in (self._broker_path, self._metrics_path, self.policy_path):
+            if left.exists() and left.stat().st_size:
+                raise self._without_log(left.name)
+        if any(self.snapshots.versions()):
+            raise self._without_log(SNAPSHOTS)
+        return False
+
+    def _without_log(self, left: str) -> DirectoryError:
+        return DirectoryError(
+            f"{self.log_path} is gone or empty, though {left} shows that the run was led: restore "
+            f"it from a backup, or begin the training anew with shoal host {self.path}/spec.toml"
+        )
 
     def write_metrics(self, values: Mapping[str, Any]) -> None:
         """One line of JSON, at once; what is not a finite number becomes null.
@@ -268,6 +300,17 @@ class RunDirectory:
                 file.flush()
                 os.fsync(file.fileno())
             Path(name).replace(path)
+
+
+def spec_in(path: Path) -> RunSpec:
+    """The spec of the run in a directory, whoever leads it. Raises `DirectoryError`."""
+    file = path / "spec.toml"
+    try:
+        return run_spec.parse(run_spec.load(file))
+    except SpecError as error:
+        raise DirectoryError(
+            f"{file} is not the spec of the run any more ({error}): restore it from a backup"
+        ) from None
 
 
 @contextlib.contextmanager

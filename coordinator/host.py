@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coordinator.directory import RunDirectory
+from coordinator.directory import DirectoryError, RunDirectory
 from coordinator.progress import Outcome
 from protocol.address import join_line
 from protocol.errors import ShoalError
-from protocol.identity import Identity, fingerprint, new_secret, run_id
+from protocol.identity import Identity, IdentityError, fingerprint, new_secret, run_id
 from protocol.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -103,9 +103,15 @@ def resume(
 
     directory = RunDirectory.open(where)
     try:
-        identity = Identity.load(key if key is not None else directory.key_path)
+        begun = directory.has_log
+        if not begun and not directory.has_spec:
+            raise DirectoryError(
+                f"the run in {where} was never begun, its host died too early: remove the "
+                "directory, and begin again"
+            )
+        identity = Identity.load(key) if key is not None else _run_key(directory)
         root = identity.public_key
-        if directory.log_path.exists():
+        if begun:
             with LogReader(directory.log_path) as log:
                 _refuse_ended(log, where)
                 noted = log.noted(update_log.ROOT)
@@ -137,6 +143,9 @@ def load(run: Run, tell: Callable[[str], None]) -> Course:
     from coordinator.log import UpdateLog
 
     directory = run.directory
+    if not directory.has_secret:
+        tell(f"{directory.path} has lost the run's secret: work in progress is evaluated anew")
+        directory.keep_secret(new_secret())
     log = UpdateLog(directory.log_path, run.id, keep_returns=run.keep_returns)
     try:
         authority = recovery.read_authority(log, run.id, run.root)
@@ -244,6 +253,17 @@ def verdict(outcome: Outcome) -> str:
         f"{word}: {outcome.reason}; returns version {outcome.version} "
         f"(params_hash {outcome.params_hash}), centre {judged}"
     )
+
+
+def _run_key(directory: RunDirectory) -> Identity:
+    """The key that the run has in its directory. Raises `DirectoryError`."""
+    try:
+        return Identity.load(directory.key_path)
+    except IdentityError:
+        raise DirectoryError(
+            f"{directory.key_path}, the key of the run, is gone or can't be read: restore it "
+            f"(shoal key restore {directory.path} FILE), or give that of a delegate with --key"
+        ) from None
 
 
 def _refuse_ended(log: LogReader, where: Path) -> None:

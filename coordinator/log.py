@@ -231,7 +231,10 @@ class LogReader:
         self._closing = ExitStack()
         with self._explained("can't be opened"), ExitStack() as undo:
             if not path.is_file():
-                raise LogError(f"there is no log {path}: give the directory of a run")
+                raise LogError(
+                    f"there is no log {path}: restore it from a backup, or give the directory of a "
+                    "run that was led"
+                )
             self._connection = undo.enter_context(contextlib.closing(_opened_to_read(path, undo)))
             if self._format() == 1:
                 for statement in _SCHEMA_1_AS_2:
@@ -242,6 +245,12 @@ class LogReader:
     def path(self) -> Path:
         """Where it lies."""
         return self._path
+
+    @property
+    def begun(self) -> bool:
+        """Whether it holds anything: who is killed while the log is made leaves an empty file."""
+        with self._lock, self._explained("can't be read"):
+            return self._format() > 0
 
     @property
     def run(self) -> str:

@@ -62,6 +62,7 @@ def rotate(path: Path) -> Rotated:
     finished. Raises `ShoalError`, also where somebody leads the run.
     """
     with closing(RunDirectory.open(path)) as directory:
+        _require_log(directory)
         key = directory.key_path
         pending = key.with_name("run.key.next")
         with closing(UpdateLog(directory.log_path, directory.run)) as log:
@@ -131,6 +132,7 @@ def restore(path: Path, file: Path) -> tuple[Backup, Path | None]:
                 f"{file} is a backup of the run {held.run}, {path} holds {directory.run}: "
                 "give the directory of that run"
             )
+        _require_log(directory)
         key = directory.key_path
         with closing(UpdateLog(directory.log_path, directory.run)) as log:
             known = recovery.read_authority(log, directory.run, held.authority.root)
@@ -189,6 +191,15 @@ def _next_epoch(last: int, authority: Authority) -> int:
 
 def _is_in_charge(authority: Authority, identity: Identity, epoch: int) -> bool:
     return authority.run_key(epoch) == identity.public_key
+
+
+def _require_log(directory: RunDirectory) -> None:
+    """Raise `ShoalError` where there is no log yet, or no more: none must be begun here."""
+    if not directory.has_log:
+        raise HistoryError(
+            f"the run in {directory.path} was not led yet: lead it first "
+            f"(shoal host --resume {directory.path})"
+        )
 
 
 def _root_key(directory: RunDirectory) -> bytes:

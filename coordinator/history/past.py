@@ -13,10 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from coordinator import recovery
-from coordinator.directory import SNAPSHOTS
+from coordinator.directory import SNAPSHOTS, spec_in
 from coordinator.log import ARCHIVE, DamagedError, LogReader, UpdateRow
 from protocol import noise, replay
-from protocol import spec as run_spec
 from protocol.authority import Authority
 from protocol.errors import ShoalError
 from protocol.frozen import Snapshots
@@ -146,7 +145,7 @@ class Past:
 def opened(directory: Path, archives: Sequence[Path] = ()) -> Iterator[Past]:
     """What the run directory holds, with these archives of its log. Raises `ShoalError`."""
     run = read_run(directory)
-    spec = run_spec.parse(run_spec.load(directory / "spec.toml"))
+    spec = spec_in(directory)
     with ExitStack() as closing:
         log = closing.enter_context(LogReader(directory / "log.sqlite"))
         if log.run != run:

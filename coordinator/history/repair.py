@@ -220,7 +220,7 @@ class _Mending:
                     group.clear()
                 advance(state.version - first, max(claimed, state.version) - first)
             log.extend(group)
-            whole = state.version >= claimed
+            whole = source.claimed is not None and state.version >= claimed
             beside = replace(beside, evaluations=list(evaluations.values()))
             self._write_beside(log, state.version, beside, whole)
         return state.version, "" if whole else reason

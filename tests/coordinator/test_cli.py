@@ -84,9 +84,9 @@ IN_WORDS: dict[str, Mistake] = {
     "resume of nothing": (lambda p: ["host", "--resume", p.at("none")], "holds no run"),
     "resume of something else": (lambda p: ["host", "--resume", p.at("full")], "holds no run"),
     "resume of a file": (lambda p: ["host", "--resume", p.at("broken.toml")], "holds no run"),
-    "resume of a run without key": (
+    "resume of a run that was not begun": (
         lambda p: ["host", "--resume", p.at("taken")],
-        "cannot read the identity",
+        "was never begun",
     ),
     "resume with another setting": (
         lambda p: ["host", "--resume", p.at("taken"), "--sigma", "1", "--set", "pool.quorum=0.5"],

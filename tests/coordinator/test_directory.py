@@ -10,6 +10,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from coordinator.directory import BrokerChoice, DirectoryError, RunDirectory
+from coordinator.log import UpdateLog
 from protocol import spec as run_spec
 from tests.coordinator.runs import spec_of
 
@@ -96,13 +97,44 @@ def test_directory_is_opened_by_one_process(directory: RunDirectory) -> None:
     RunDirectory.open(directory.path).close()
 
 
-@pytest.mark.parametrize("content", [None, "", "My Run\n", "x" * 1000])
-def test_directory_that_holds_no_run_is_not_opened(tmp_path: Path, content: str | None) -> None:
+@pytest.mark.parametrize("content", [None, b"", b"My Run\n", b"x" * 1000, b"\xda\xff\x00"])
+def test_directory_that_holds_no_run_is_not_opened(tmp_path: Path, content: bytes | None) -> None:
     if content is not None:
-        (tmp_path / "run").write_text(content)
+        (tmp_path / "run").write_bytes(content)
     with pytest.raises(DirectoryError, match=r"(holds|names) no run") as caught:
         RunDirectory.open(tmp_path)
     assert "\n" not in str(caught.value) and "give the directory of" in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff", b"name = 1"])
+def test_lost_spec_is_not_taken_for_a_users_mistake(
+    directory: RunDirectory, content: bytes | None
+) -> None:
+    if content is not None:
+        (directory.path / "spec.toml").write_bytes(content)
+    with pytest.raises(DirectoryError, match="restore it from a backup") as caught:
+        directory.read_spec()
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("log", [None, b""])
+@pytest.mark.parametrize(
+    "left", ["metrics.jsonl", "policy.safetensors", "broker.json", "snapshots"]
+)
+def test_lost_log_is_noticed(directory: RunDirectory, left: str, log: bytes | None) -> None:
+    if log is not None:
+        directory.log_path.write_bytes(log)
+    assert not directory.has_log, "a host that dies early leaves such a directory"
+    if left == "snapshots":
+        (directory.path / left).mkdir()
+        (directory.path / left / "snapshot-64.bin").write_bytes(b"state")
+    else:
+        (directory.path / left).write_text("{}")
+    with pytest.raises(DirectoryError, match=f"gone or empty, though {left} shows.* restore"):
+        assert directory.has_log
+    directory.log_path.unlink(missing_ok=True)
+    UpdateLog(directory.log_path, RUN).close()
+    assert directory.has_log
 
 
 @pytest.mark.parametrize("torn", [b"", b'{"kind": "upd', b'{"kind": "update"}'])

@@ -13,6 +13,7 @@ import pytest
 
 from coordinator import host, recovery, update
 from coordinator import log as update_log
+from coordinator.directory import DirectoryError
 from coordinator.host import Course, Run
 from coordinator.log import DamagedError, EvaluationRow, ResultRow, UpdateRow
 from coordinator.pool.events import CentreJudged, CloseBatch
@@ -276,3 +277,47 @@ def test_charters_that_prove_nothing_are_no_authority(made: Made) -> None:
     made.change("UPDATE meta SET value = ? WHERE key = ?", pack([b"x" * 80]), update_log.CHARTERS)
     with pytest.raises(RecoveryError, match="does not tell who may lead"), resumed(made.path):
         pass
+
+
+def test_lost_log_is_not_begun_anew(made: Made) -> None:
+    (made.path / "log.sqlite").unlink()
+    with pytest.raises(DirectoryError, match="is gone or empty, though"), resumed(made.path):
+        pass
+    assert not (made.path / "log.sqlite").exists()
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_host_that_died_before_it_led_can_be_resumed(tmp_path: Path, log: bool) -> None:
+    run = host.prepare(spec_of(), tmp_path / "run")
+    run.directory.close()
+    if log:
+        run.directory.log_path.touch()
+    with resumed(tmp_path / "run") as (course, _):
+        assert (course.recovered.version, course.epoch) == (0, 0)
+
+
+def test_host_that_died_before_it_wrote_the_spec_left_nothing(tmp_path: Path) -> None:
+    run = host.prepare(spec_of(), tmp_path / "run")
+    run.directory.close()
+    (tmp_path / "run" / "spec.toml").unlink()
+    with pytest.raises(DirectoryError, match="never begun"), resumed(tmp_path / "run"):
+        pass
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff" * 300])
+def test_lost_run_key_is_named_with_the_remedy(made: Made, content: bytes | None) -> None:
+    (made.path / "run.key").unlink()
+    if content is not None:
+        (made.path / "run.key").write_bytes(content)
+    with pytest.raises(DirectoryError, match="shoal key restore"), resumed(made.path):
+        pass
+
+
+def test_run_that_lost_its_secret_goes_on_with_a_new_one(made: Made) -> None:
+    secret = made.run.directory.read_secret()
+    (made.path / "secret").unlink()
+    with resumed(made.path) as (course, lines):
+        assert course.recovered.version == 22
+        assert len([line for line in lines if "has lost the run's secret" in line]) == 1
+    with resumed(made.path) as (_, lines):
+        assert not lines and made.run.directory.read_secret() != secret

@@ -176,6 +176,16 @@ def test_lost_log_is_said(run_dir: Path) -> None:
             reading(run_dir)
 
 
+@pytest.mark.parametrize("content", [b"", b"\xff" * 5000])
+def test_mending_a_log_without_any_update_does_not_say_that_nothing_is_lost(
+    run_dir: Path, content: bytes
+) -> None:
+    (run_dir / "log.sqlite").write_bytes(content)
+    repaired = mended(run_dir)
+    assert repaired is not None and (repaired.version, repaired.lost) == (0, None)
+    assert repaired.reason == "update 0 is gone"
+
+
 # What mending keeps.
 
 
