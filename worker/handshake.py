@@ -1,32 +1,18 @@
-"""Who leads the run and whether it knows us: judges epochs, says hello, agrees on session keys."""
+"""Who leads the run: judges epochs, and what was signed for everybody."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 
-from protocol import topics
 from protocol.authority import RUN_KEY, Announcement, Authority, precedence, read_epoch
-from protocol.envelope import open_sealed, open_signed, sealed, signed
+from protocol.envelope import open_signed
 from protocol.errors import ShoalError
-from protocol.identity import (
-    AgreementError,
-    Identity,
-    SessionKeys,
-    Transcript,
-    fingerprint,
-    new_nonce,
-)
-from protocol.messages import AnyMessage, Bye, Epoch, Held, Hello, Message, Update, Welcome
+from protocol.greeting import CLIENT_VERSION, Greeting
+from protocol.identity import Entropy, Identity, fingerprint
+from protocol.messages import AnyMessage, Epoch, Update
 from protocol.packing import WireError
 from protocol.spec import PROTOCOL_VERSION, RunSpec, SpecError, from_bytes
-
-CLIENT_VERSION = "0.1.0"
-"""Of this worker, as it tells coordinators; they may ask for a minimum."""
-MAX_OPEN_HELLOS = 4
-"""Hellos whose welcome may still come."""
 
 
 class UnsuitableError(ShoalError):
@@ -41,17 +27,7 @@ class WrongLineError(ShoalError):
     exit_code = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Introduction:
-    """What a hello says about this worker; `speed` in environment steps per second, 0 unknown."""
-
-    name: str
-    device: str
-    speed: float = 0.0
-    numeric_class: bytes = b""
-
-
-class Handshake:
+class Handshake(Greeting):
     """One session's side of the agreement with whoever leads the run.
 
     Of all who prove that they may lead, the one with the greatest precedence is followed; what the
@@ -60,7 +36,6 @@ class Handshake:
     Attributes:
         fingerprint: of the key that the run's name was made from; that of the first valid epoch
             where the volunteer's join line named none.
-        led: the announcement that holds, None before there is any.
         spec: the run's, from the first valid epoch.
     """
 
@@ -70,35 +45,19 @@ class Handshake:
         identity: Identity,
         session: str,
         expected_fingerprint: str | None = None,
-        entropy: Callable[[int], bytes] = os.urandom,
+        entropy: Entropy = os.urandom,
     ) -> None:
-        self.run = run
-        self.session = session
+        super().__init__(run, identity, session, entropy)
         self.fingerprint = expected_fingerprint
-        self.led: Announcement | None = None
         self.spec: RunSpec | None = None
         self._authority: Authority | None = None
         self._begins = 0
-        self._identity = identity
-        self._entropy = entropy
         self._spec_bytes = b""
-        self._hellos: dict[bytes, SessionKeys] = {}
-        self._key: bytes | None = None
 
     @property
     def epoch(self) -> Epoch | None:
         """What the leader says of the run."""
         return None if self.led is None else self.led.epoch
-
-    @property
-    def agreed(self) -> bool:
-        """Whether there is a session key, agreed with who leads now."""
-        return self._key is not None
-
-    @property
-    def worker(self) -> str:
-        """How topics name this worker."""
-        return self._identity.worker
 
     def hear_epoch(self, payload: bytes) -> bool:
         """Take in an announcement; whether it is news.
@@ -140,83 +99,6 @@ class Handshake:
             return f"the delegate {leader}, appointed by {root}"
         return leader if leader == root else f"{leader}, the successor of {root}"
 
-    def hello(
-        self, introduction: Introduction, credit: int, version: int, held: tuple[Held, ...]
-    ) -> bytes:
-        """A payload that asks for a session; each with a key and a nonce of its own.
-
-        `version`: that we have reached; `held`: leases that we can still answer.
-        """
-        keys = SessionKeys.generate(self._entropy)
-        nonce = new_nonce(self._entropy)
-        while len(self._hellos) >= MAX_OPEN_HELLOS:
-            del self._hellos[next(iter(self._hellos))]
-        self._hellos[nonce] = keys
-        hello = Hello(
-            protocol=PROTOCOL_VERSION,
-            client=CLIENT_VERSION,
-            worker_key=self._identity.public_key,
-            exchange_key=keys.public_key,
-            nonce=nonce,
-            name=introduction.name[:64],
-            device=introduction.device[:64],
-            credit=credit,
-            speed=introduction.speed,
-            numeric_class=introduction.numeric_class,
-            version=version,
-            held=held,
-        )
-        return signed(self._identity, "hello", (self.run, self.session), hello)
-
-    def hear_welcome(self, payload: bytes) -> Welcome:
-        """The answer to one of our open hellos; from now on both ends share a key.
-
-        A coordinator answers in order, so the latest answer decides: hellos before the answered
-        one are closed, and no answer counts twice. Raises `WireError`.
-        """
-        led = self._require_led()
-        context = (self.run, self.worker, self.session)
-        welcome = open_signed(payload, led.leader, "welcome", context)
-        if not isinstance(welcome, Welcome):
-            raise WireError("not a welcome")
-        if welcome.epoch != led.epoch.number:
-            raise WireError(f"a welcome of epoch {welcome.epoch}, {led.epoch.number} is led")
-        keys = self._hellos.get(welcome.nonce)
-        if keys is None:
-            raise WireError("a welcome to no open hello of ours")
-        if not welcome.refused:
-            transcript = Transcript(
-                run=self.run,
-                epoch=welcome.epoch,
-                session=self.session,
-                worker_key=self._identity.public_key,
-                host_key=led.leader,
-                worker_exchange=keys.public_key,
-                host_exchange=welcome.exchange_key,
-                worker_nonce=welcome.nonce,
-            )
-            try:
-                self._key = keys.agree(transcript)
-            except AgreementError as error:
-                raise WireError(str(error)) from None
-        for nonce in list(self._hellos):
-            del self._hellos[nonce]
-            if nonce == welcome.nonce:
-                break
-        return welcome
-
-    def seal(self, message: Message) -> bytes:
-        """The message for the coordinator, under the session key."""
-        if self._key is None:
-            raise RuntimeError("no session key yet")
-        return sealed(self._key, "to coordinator", message)
-
-    def unseal(self, payload: bytes) -> AnyMessage:
-        """What the coordinator tells this session. Raises `WireError`."""
-        if self._key is None:
-            raise WireError("sealed before there is a session")
-        return open_sealed(payload, self._key, "to worker")
-
     def from_leader(self, payload: bytes, label: str) -> AnyMessage:
         """What the leader signed for everybody. Raises `WireError`."""
         return open_signed(payload, self._require_led().leader, label, (self.run,))
@@ -241,25 +123,6 @@ class Handshake:
                 f"went on from version {self._begins} without it"
             )
         return update
-
-    def bye(self, lost: bool) -> bytes:
-        """The end of this session, as we say it or, `lost`, as the broker says it for us."""
-        bye = Bye("lost" if lost else "left")
-        return signed(self._identity, "status", (self.run, self.session), bye)
-
-    def topic(self, kind: Callable[[str, str, str], str]) -> str:
-        """The session's topic of a kind, for example `topics.request`."""
-        return kind(self.run, self.worker, self.session)
-
-    @property
-    def peer(self) -> str:
-        """This session as one topic level."""
-        return topics.peer(self.worker, self.session)
-
-    def _require_led(self) -> Announcement:
-        if self.led is None:
-            raise WireError("signed before it is known who leads")
-        return self.led
 
     def _still_holds(self) -> Announcement | None:
         """The announcement that held so far, unless a new charter says that its leader may not."""

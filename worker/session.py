@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from protocol import topics
 from protocol.authority import Announcement
 from protocol.envelope import Wrapping, open_plain, peek_signed, plain, wrapping_of
+from protocol.greeting import Introduction
 from protocol.messages import (
     Acknowledge,
     Beat,
@@ -54,7 +55,7 @@ from worker.commands import (
     StartEvaluation,
 )
 from worker.evaluation.jobs import Evaluation
-from worker.handshake import Handshake, Introduction, UnsuitableError, WrongLineError
+from worker.handshake import Handshake, UnsuitableError, WrongLineError
 from worker.outbox import Outbox
 from worker.presence import Presence
 from worker.replica import Replica

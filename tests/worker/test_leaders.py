@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 
 from protocol import messages, topics
 from protocol.envelope import open_signed, peek_signed, signed
+from protocol.greeting import Introduction
 from protocol.identity import Identity, fingerprint
 from tests.worker.scripted import Host
 from tests.worker.test_session import SPEC, Desk, host_of
-from worker.handshake import Handshake, Introduction
+from worker.handshake import Handshake
 from worker.presence import HELLO_AFTER
 from worker.replica import MISMATCHES
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from protocol import authority, messages, topics
 from protocol.envelope import open_signed, plain, sealed, signed
+from protocol.greeting import CLIENT_VERSION
 from protocol.identity import Identity, fingerprint
 from protocol.normalizer import no_observations
 from protocol.packing import pack
@@ -24,7 +25,7 @@ from worker import replica, session
 from worker.commands import Abandon, Command, Evaluate, Leave, Say, Send, StartEvaluation
 from worker.evaluation.jobs import Evaluation
 from worker.following import Follower
-from worker.handshake import CLIENT_VERSION, Handshake
+from worker.handshake import Handshake
 from worker.session import Session
 
 SPEC = run_spec(
