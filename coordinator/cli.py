@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coordinator import history_cli
+from coordinator.history import cli as history_cli
 
 if TYPE_CHECKING:
     from coordinator.console import Console

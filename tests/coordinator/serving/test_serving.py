@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from coordinator import serving
-from coordinator.holders import peer_name
 from coordinator.log import LogError, UpdateLog, UpdateRow
 from coordinator.peers import Leader, Peer
 from coordinator.pool.events import SessionId
-from coordinator.serving import Serving
+from coordinator.serving import Serving, serving
+from coordinator.serving.holders import peer_name
 from protocol import replay, snapshot, topics
 from protocol.address import parse_address
 from protocol.envelope import open_plain, open_sealed, open_signed, peek_signed, signed

@@ -8,10 +8,10 @@ from random import Random
 
 from coordinator import log as update_log
 from coordinator.allowance import Allowance
-from coordinator.holders import Holders, Offer, peer_name
 from coordinator.log import UpdateLog
 from coordinator.peers import Leader, Peer
 from coordinator.pool.events import SessionId
+from coordinator.serving.holders import Holders, Offer, peer_name
 from protocol import topics
 from protocol.envelope import peek_signed, plain, sealed, signed
 from protocol.frozen import Frozen, FrozenError, Snapshots

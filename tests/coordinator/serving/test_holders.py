@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coordinator import holders
-from coordinator.holders import Holders, Offer, peer_name
 from coordinator.pool.events import SessionId
+from coordinator.serving import holders
+from coordinator.serving.holders import Holders, Offer, peer_name
 from protocol.frozen import Frozen
 from protocol.proof import Proof, proof
 
