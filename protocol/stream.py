@@ -90,7 +90,10 @@ class Stream(asyncio.Protocol):
         if transport.can_write_eof():
             # Closing with unread input would reset the connection, and the broker could lose what
             # we sent last. So only our side ends; the broker ends its own when it has read all.
-            transport.write_eof()
+            try:
+                transport.write_eof()
+            except OSError:  # the broker has ended the connection already
+                transport.abort()
         else:
             transport.close()
 

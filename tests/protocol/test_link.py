@@ -888,6 +888,20 @@ async def test_a_link_cancelled_in_the_moment_of_success_leaves_none_either() ->
         await asyncio.wait_for(gone.wait(), DEADLINE)
 
 
+async def test_close_bears_a_connection_that_the_broker_has_just_reset(
+    broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reset() -> None:
+        raise OSError(107, "Transport endpoint is not connected")
+
+    peer = Peer(broker.url)
+    async with peers(peer):
+        transport = peer.link._connection._stream._transport
+        monkeypatch.setattr(transport, "write_eof", reset)
+        await asyncio.wait_for(peer.link.close(), 1.0)
+    assert peer.said == [("connected", True)]
+
+
 async def test_close_does_not_wait_for_a_broker_that_does_not_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
