@@ -27,7 +27,8 @@ def run(app: Callable[..., Any], arguments: Sequence[str] | None = None) -> int:
         message = getattr(error, "format_message", None)
         if message is None:
             raise
-        print(f"error: {_one_line(message(), error, given)}", file=sys.stderr)
+        if message():  # else the help was shown, and says it all
+            print(f"error: {_one_line(message(), error, given)}", file=sys.stderr)
         return int(getattr(error, "exit_code", 2))
     return code if isinstance(code, int) else 0
 

@@ -54,6 +54,16 @@ def test_wrong_use_is_one_line_with_the_value(
     assert line.endswith("see --help")
 
 
+def test_help_for_want_of_arguments_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    several = typer.Typer(no_args_is_help=True, add_completion=False)
+    several.command()(count)
+    several.command("other")(count)
+    assert run(several, []) == 2
+    said = capsys.readouterr()
+    assert "Usage" in said.out + said.err
+    assert "error" not in said.out + said.err
+
+
 def test_a_fault_of_ours_is_not_hidden() -> None:
     with pytest.raises(RuntimeError, match="a fault of ours"):
         run(app, ["--number", "5"])
