@@ -1,4 +1,4 @@
-"""How long to wait before the next attempt: a random part of how long it failed already."""
+"""How long to wait before the next attempt, so that peers which wait for the same spread out."""
 
 from __future__ import annotations
 
@@ -27,3 +27,29 @@ def next_delay(away: float, random: Random) -> float:
     Exponential Backoff And Jitter, 2015).
     """
     return random.uniform(SHORTEST, min(LONGEST, max(SPREAD, SHARE * away)))
+
+
+def jittered(seconds: float, random: Random) -> float:
+    """`seconds`, give or take a quarter: peers that wait for the same must not ask in step."""
+    return seconds * (0.75 + 0.5 * random.random())
+
+
+class Patience:
+    """How long to wait for an answer, each time twice as long as the time before."""
+
+    def __init__(self, first: float, longest: float, random: Random) -> None:
+        """`first` and `longest` in seconds, before they are jittered."""
+        self._first = first
+        self._longest = longest
+        self._random = random
+        self._seconds = first
+
+    def begin_anew(self) -> None:
+        """The next wait is a first one."""
+        self._seconds = self._first
+
+    def next(self) -> float:
+        """Seconds to wait now."""
+        seconds = self._seconds
+        self._seconds = min(2.0 * seconds, self._longest)
+        return jittered(seconds, self._random)

