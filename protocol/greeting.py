@@ -23,6 +23,8 @@ from protocol.spec import PROTOCOL_VERSION
 
 CLIENT_VERSION = "0.1.0"
 """Of this Shoal, as sessions tell leaders; they may ask for a minimum."""
+STANDBY = "standby"
+"""The device of whoever keeps a run's log and takes no task."""
 MAX_OPEN_HELLOS = 4
 """Hellos whose welcome may still come."""
 

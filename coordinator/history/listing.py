@@ -80,6 +80,6 @@ def lines(past: Past, last: int | None = None) -> Iterator[Line]:
     evaluations = {row.version: row for log in past.logs for row in log.evaluations()}
     first = past.base if last is None else max(past.base, past.version - last)
     for row, update in past.updates(first):
-        signer = update.signer or past.authority.run_key(update.epoch)
+        signer = past.authority.signer(update)
         rank = past.authority.rank(update.epoch, signer)
         yield Line(row, update, signer, rank or RUN_KEY, evaluations.get(row.version + 1))

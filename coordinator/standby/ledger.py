@@ -12,7 +12,7 @@ from coordinator.recorder import SNAPSHOTS_KEPT
 from coordinator.recovery import Recovered, recover, remembered
 from coordinator.standby.following import NOBODY, Entry, Precedence
 from protocol import replay
-from protocol.authority import RUN_KEY, Authority, precedence
+from protocol.authority import Authority, precedence
 from protocol.messages import Update
 from protocol.packing import WireError, pack
 from protocol.spec import RunSpec
@@ -129,11 +129,8 @@ class Ledger:
         return remembered(self.spec, self.directory, self.log, self.recovered.versions)
 
     def _precedence_of(self, update: Update) -> Precedence:
-        rank = RUN_KEY
-        if update.signer:
-            found = self.authority.rank(update.epoch, update.signer)
-            assert found is not None  # `open_update` has seen to that
-            rank = found
+        rank = self.authority.rank(update.epoch, self.authority.signer(update))
+        assert rank is not None  # `open_update` has seen to that
         return precedence(update.epoch, rank)
 
     def _row(self, entry: Entry) -> UpdateRow:

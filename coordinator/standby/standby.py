@@ -14,7 +14,7 @@ from coordinator.recovery import last_epoch
 from coordinator.standby.beginning import Beginning
 from coordinator.standby.following import Apply, Ask, Command, Entry, Follower, GiveUp, Part, Tell
 from coordinator.standby.gathering import Gathering
-from coordinator.standby.guest import Guest, place_of
+from coordinator.standby.guest import INTRODUCTION, Guest
 from coordinator.standby.ledger import Ledger
 from coordinator.standby.vigil import Vigil
 from protocol import messages, topics
@@ -109,13 +109,13 @@ class Standby:
         will = self._guest.bye(lost=True)
         self._link = Link(
             address,
-            client_id=client_id(identity.worker, self._guest.name),
+            client_id=client_id(identity.worker, self._guest.session),
             on_message=self._on_message,
             on_connected=self._on_connected,
             on_disconnected=self._on_disconnected,
             on_retry=self._contact.failed,
             will=Will(self._guest.topic(topics.status), will, 1, False),
-            subscriptions=topics.worker_filters(run, identity.worker, self._guest.name),
+            subscriptions=topics.worker_filters(run, identity.worker, self._guest.session),
         )
         if self.ledger is not None:
             self._begin(self.ledger)
@@ -140,7 +140,7 @@ class Standby:
     @property
     def led_by(self) -> Announcement | None:
         """Who leads, as far as anybody proved."""
-        return self._guest.announcement
+        return self._guest.led
 
     @property
     def version(self) -> int:
@@ -203,7 +203,7 @@ class Standby:
         if authority is None or said is None or number < 1:
             return False
         rank = authority.rank(number, self._identity.public_key)
-        return rank is not None and precedence(number, rank) > place_of(said)
+        return rank is not None and precedence(number, rank) > said.precedence
 
     def tell_who_leads(self) -> None:
         """Say why we do not lead."""
@@ -253,7 +253,7 @@ class Standby:
         version, missing = follower.version, 0
         try:
             while not gathering.done:
-                if unless() or self._place != (None if before is None else place_of(before)):
+                if unless() or self._place != (None if before is None else before.precedence):
                     return False
                 at = (follower.precedence[0], follower.version)
                 if gathering.tick(*at, follower.busy, now()):
@@ -329,7 +329,7 @@ class Standby:
             return  # somebody cleared what the broker retains
         self._look_at_signature()
         news = self._guest.hear_epoch(payload)
-        said = self._guest.announcement
+        said = self._guest.led
         assert said is not None
         if self.ledger is not None and said.authority != self.ledger.authority:
             self.ledger.learn(said.authority)
@@ -453,7 +453,7 @@ class Standby:
         self._newest = 0
         self._hello_at = 0.0
         self._guest.forget()
-        self._do(self._follower.led(place_of(said), now()))
+        self._do(self._follower.led(said.precedence, now()))
 
     def _do(self, commands: list[Command]) -> None:
         for command in commands:
@@ -560,7 +560,8 @@ class Standby:
         if not self._guest.agreed or self._vigil.wants_proof(time):
             if time >= self._hello_at:
                 self._hello_at = time + HELLO_SECONDS
-                self._link.publish(request, self._guest.hello(self.version), qos=1)
+                hello = self._guest.hello(INTRODUCTION, credit=0, version=self.version)
+                self._link.publish(request, hello, qos=1)
         elif time >= self._status_at:
             self._status_at = time + STATUS_SECONDS
             alive = self._guest.seal(messages.Status("idle", self.version))
@@ -583,7 +584,7 @@ class Standby:
 
     @property
     def _place(self) -> tuple[int, int] | None:
-        return None if self.led_by is None else place_of(self.led_by)
+        return None if self.led_by is None else self.led_by.precedence
 
     def _look_at_signature(self) -> None:
         if not self._signatures.take(1, now()):
