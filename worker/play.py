@@ -53,11 +53,11 @@ class Writer(Protocol):
         """Finish the file."""
 
 
-def load(directory: Path) -> TrainedPolicy:
-    """The policy of a run directory. Raises `PolicyError`."""
+def load(path: Path) -> TrainedPolicy:
+    """The policy of a run directory, or of such a file beside a run's spec. Raises `PolicyError`."""
     from safetensors import SafetensorError, safe_open
 
-    file = directory / "policy.safetensors"
+    file = path if path.is_file() else path / "policy.safetensors"
     try:
         with file.open("rb"):
             pass
@@ -67,9 +67,12 @@ def load(directory: Path) -> TrainedPolicy:
         ) from None
     except OSError:
         raise PolicyError(
-            f"{directory} holds no policy.safetensors: give the directory of a run"
+            f"{path} holds no policy.safetensors: give the directory of a run"
         ) from None
-    spec = run_spec.parse(run_spec.load(directory / "spec.toml"))
+    described = file.parent / "spec.toml"
+    if not described.exists():
+        raise PolicyError(f"there is no {described}: put the policy into the directory of its run")
+    spec = run_spec.parse(run_spec.load(described))
     try:
         with safe_open(file, framework="numpy") as opened:
             about = opened.metadata() or {}

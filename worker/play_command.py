@@ -24,7 +24,13 @@ def register(app: typer.Typer) -> None:
 
 
 def play(
-    run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="The directory of a run.")],
+    run_dir: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN_DIR",
+            help="The directory of a run; or a file in it that `shoal replay --save` wrote.",
+        ),
+    ],
     episodes: Annotated[int, typer.Option(min=1, max=100_000, help="Episodes to play.")] = 10,
     render: Annotated[Render, typer.Option(help="human opens a window.")] = Render.NONE,
     video: Annotated[

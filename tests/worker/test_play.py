@@ -84,6 +84,16 @@ def test_a_film_may_be_a_gif(tmp_path: Path) -> None:
     assert frames[0].shape == (400, 600, 3)
 
 
+def test_a_policy_file_in_a_run_directory_can_be_named(tmp_path: Path) -> None:
+    theta = kept_run(tmp_path)
+    saved = tmp_path / "version-7.safetensors"
+    (tmp_path / "policy.safetensors").rename(saved)
+    np.testing.assert_array_equal(play.load(saved).theta, theta)
+    (tmp_path / "spec.toml").unlink()
+    with pytest.raises(PolicyError, match=r"no .*spec\.toml: put the policy into the directory"):
+        play.load(saved)
+
+
 def test_mistakes_are_named(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match=r"holds no policy\.safetensors"):
         play.load(tmp_path)
