@@ -54,10 +54,11 @@ class Writer(Protocol):
 
 
 def load(path: Path) -> TrainedPolicy:
-    """The policy of a run directory, or of such a file beside a run's spec. Raises `PolicyError`."""
+    """The policy of a run directory, or of a file in it. Raises `PolicyError`."""
     from safetensors import SafetensorError, safe_open
 
-    file = path if path.is_file() else path / "policy.safetensors"
+    named = path.suffix == ".safetensors"
+    file = path if named else path / "policy.safetensors"
     try:
         with file.open("rb"):
             pass
