@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 from types import TracebackType
@@ -46,6 +47,8 @@ class EmbeddedBroker:
             broker = _quiet_broker(listener, self._limits)
             await broker.start()
         except BaseException:
+            # Who is interrupted here leaves a loop that would accept from a closed socket.
+            asyncio.get_running_loop().remove_reader(listener)
             listener.close()
             raise
         self._broker = broker

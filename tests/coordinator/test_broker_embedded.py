@@ -7,9 +7,12 @@ import contextlib
 import logging
 import os
 import random
+import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -45,6 +48,25 @@ async def connect(url: str) -> AsyncIterator[Connect]:
             return client
 
         yield one
+
+
+async def test_broker_that_is_interrupted_while_it_starts_leaves_quietly() -> None:
+    said: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda loop, context: said.append(context))
+    for turns in range(1, 12):
+        broker = EmbeddedBroker()
+        starting = asyncio.create_task(broker.__aenter__())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        place = urlsplit(broker.url)
+        with socket.create_connection((place.hostname, place.port)):
+            starting.cancel()
+            await asyncio.gather(starting, return_exceptions=True)
+            for _ in range(3):
+                await asyncio.sleep(0)
+        await broker.__aexit__(None, None, None)
+    assert not said
 
 
 async def test_half_open_sockets_keep_no_one_out(url: str, connect: Connect) -> None:
