@@ -19,37 +19,41 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import paho.mqtt.client as mqtt
 
+from protocol.envelope import Wrapping, wrapping_of
+from protocol.identity import MAC_BYTES
+from protocol.messages import Task, decode
+from protocol.packing import WireError
 from tests.chaos.processes import Running, await_updates, running, updates, worker
 from tests.protocol.mosquitto import Mosquitto, free_port
 
-UPDATES = 12
+UPDATES = 20
 SPEC = ("CartPole-v1", "--seed", "5", "--normalize", "--quorum", "1", "--max-staleness", "0")
 SPEC += ("--updates", str(UPDATES), "--set", "stop.target=1e9", "--population", "128")
+SPEC += ("--set", "environment.max_steps=100")
 SMALL_TASKS = ("--set", "pool.task_seconds=0.02", "--set", "pool.minimum_task_seconds=0")
-TASK = 6
-"""The number of a task among the messages."""
 
 
 class Spy:
     """Notes when tasks pass a broker; reconnects every few milliseconds when it is gone."""
 
     def __init__(self, port: int) -> None:
-        self.tasks: list[float] = []
+        self.tasks: list[tuple[float, int]] = []
+        """when it passed, and the epoch that leased it"""
         self._port = port
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
 
-    def first_after(self, moment: float, limit: float = 60.0) -> float:
-        """Seconds from a moment to the next task."""
+    def first_after(self, moment: float, epoch: int = 1, limit: float = 60.0) -> float:
+        """Seconds from a moment to the next task of that epoch or a later one."""
         while time.monotonic() < moment + limit:
-            for seen in list(self.tasks):
-                if seen > moment:
+            for seen, leased_in in list(self.tasks):
+                if seen > moment and leased_in >= epoch:
                     return seen - moment
             time.sleep(0.005)
         raise SystemExit(f"no task within {limit:.0f} s")
@@ -71,9 +75,12 @@ class Spy:
                 time.sleep(0.01)
 
     def _heard(self, client: mqtt.Client, data: object, message: mqtt.MQTTMessage) -> None:
-        # Sealed: the wrapping, 16 bytes of MAC, then an array that begins with the number.
-        if message.payload[:1] == b"\x02" and message.payload[18:19] == bytes([TASK]):
-            self.tasks.append(time.monotonic())
+        with suppress(WireError):
+            if wrapping_of(message.payload) is Wrapping.SEALED:
+                task = decode(message.payload[1 + MAC_BYTES :])
+                if isinstance(task, Task):
+                    # The epoch is in the task's number: no two epochs share one.
+                    self.tasks.append((time.monotonic(), 1 + (task.task >> 32)))
 
 
 def final_hash(run_dir: Path) -> str:
@@ -158,7 +165,7 @@ def kill_host(trial: Trial, wait: Callable[[], None]) -> float:
     killed = time.monotonic()
     leader.await_end()
     resumed = trial.host("--resume", str(trial.run_dir))
-    seconds = spy.first_after(killed)
+    seconds = spy.first_after(killed, epoch=2)
     spy.close()
     resumed.await_end()
     return seconds
@@ -200,9 +207,9 @@ def kill_broker(trial: Trial, wait: Callable[[], None]) -> float:
 def kill_leader(trial: Trial, wait: Callable[[], None]) -> float:
     """The coordinator dies for good; a standby leads on."""
     trial.mosquitto()
-    key = trial.path / "standby.key"
+    home = str(trial.path / "standby-home")
     shown = subprocess.run(
-        [sys.executable, "-m", "shoal", "key", "show", "--key", str(key)],
+        [sys.executable, "-m", "shoal", "key", "show", "--home", home],
         capture_output=True,
         text=True,
         check=True,
@@ -211,9 +218,7 @@ def kill_leader(trial: Trial, wait: Callable[[], None]) -> float:
     url = leader.await_line("shoal join mqtt://").split("shoal join ")[1].strip()
     first_dir, trial.run_dir = trial.run_dir, trial.path / "standby"
     standby = trial._stack.enter_context(
-        running(
-            "shoal", "host", "--standby", url, "--key", str(key), "--run-dir", str(trial.run_dir)
-        )
+        running("shoal", "host", "--standby", url, "--home", home, "--run-dir", str(trial.run_dir))
     )
     standby.await_line("rank")
     for name in ("first", "second"):
@@ -223,7 +228,7 @@ def kill_leader(trial: Trial, wait: Callable[[], None]) -> float:
     wait()
     leader.signal(signal.SIGKILL)
     killed = time.monotonic()
-    seconds = spy.first_after(killed)
+    seconds = spy.first_after(killed, epoch=2)
     spy.close()
     standby.await_end()
     return seconds
@@ -254,10 +259,13 @@ def main() -> None:
                 with ExitStack() as stack:
                     trial = Trial(Path(directory) / f"{kind}-{number}", stack)
                     place = trial.run_dir
-                    delay = moments.uniform(0.0, 0.8 * whole)
+                    version = moments.randint(1, UPDATES - 4)
+                    delay = moments.uniform(0.0, whole / UPDATES)
 
-                    def wait(place: Path = place, delay: float = delay) -> None:
-                        await_updates(place, 1)
+                    def wait(
+                        place: Path = place, version: int = version, delay: float = delay
+                    ) -> None:
+                        await_updates(place, version)
                         time.sleep(delay)  # the moment is random by design
 
                     took = KINDS[kind](trial, wait)
@@ -266,7 +274,7 @@ def main() -> None:
                 seconds.append(took)
                 verdict = "same" if found == expected else f"OTHER hash {found}"
                 print(
-                    f"{kind} {number:2d}: killed {delay:.2f} s after the first update, "
+                    f"{kind} {number:2d}: killed {delay:.2f} s after update {version:2d}, "
                     f"next task after {took:.2f} s, {verdict}",
                     flush=True,
                 )
