@@ -12,11 +12,13 @@ from coordinator import log as update_log
 from coordinator.directory import RunDirectory
 from coordinator.log import DamagedError, EvaluationRow, LogReader
 from coordinator.pool.events import Arrived, CentreJudged, SessionId
+from coordinator.pool.past import used
 from coordinator.progress import Progress
 from coordinator.results import judge
 from coordinator.versions import Versions
 from protocol import messages, replay
 from protocol.authority import Authority
+from protocol.envelope import peek_signed
 from protocol.errors import ShoalError
 from protocol.frozen import FrozenError, Snapshots
 from protocol.messages import Result, Update
@@ -52,6 +54,8 @@ class Recovered:
         unjudged: versions whose centre is due and not judged, though workers still have them; None:
             the current one, where it is due.
         untold: evaluations that no update tells of yet.
+        used: (first, count) of the directions that count no more, of batches whose other ones may
+            still count late.
         gathered: whether peers were asked for what the log may have lost; who claims then to be
             further is not believed.
     """
@@ -62,6 +66,7 @@ class Recovered:
     kept: tuple[Kept, ...] = ()
     unjudged: tuple[int, ...] | None = None
     untold: tuple[CentreJudged, ...] = ()
+    used: tuple[tuple[int, int], ...] = ()
     gathered: bool = True
 
     @property
@@ -127,12 +132,14 @@ def remembered(
     judged = [_judged(spec, row) for row in evaluations]
     for centre in judged:
         versions.judge(centre)
+    kept = _kept(spec, directory, log, tell)
     return Recovered(
         versions=versions,
         progress=_progress(versions.current, judged, directory),
         seconds=_seconds(log, evaluations),
-        kept=_kept(spec, directory, log, tell),
+        kept=kept,
         unjudged=_unjudged(spec, versions.current.version, judged),
+        used=_used(spec, log, kept),
         gathered=False,
     )
 
@@ -323,6 +330,17 @@ def _kept(
         except WireError as error:
             tell(f"the result of task {row.task} is left out: {error}")
     return tuple(kept)
+
+
+def _used(spec: RunSpec, log: LogReader, kept: Sequence[Kept]) -> tuple[tuple[int, int], ...]:
+    """What the last updates have used of batches that late results may still count for."""
+    first = max(log.base, log.version - spec.pool.max_staleness)
+    # They were proved when they came into the log.
+    updates = [peek_signed(payload) for payload in log.updates(first, log.version)]
+    return used(
+        [update for update in updates if isinstance(update, Update)],
+        [result.arrived for result in kept],
+    )
 
 
 def _unjudged(spec: RunSpec, version: int, judged: Sequence[CentreJudged]) -> tuple[int, ...]:

@@ -158,6 +158,7 @@ class Server:
             first_task=self._first_task,
             unjudged=recovered.unjudged,
             elapsed=recovered.seconds,
+            used=recovered.used,
         )
         self._peers = Peers(leader, now())
         self._lines = Allowance(LINES_PER_SECOND, LINES_AT_ONCE, now())

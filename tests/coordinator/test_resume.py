@@ -127,6 +127,31 @@ async def test_no_direction_counts_twice_however_often_it_is_stopped(
     assert len(set(counted)) == len(counted) > 12 * 32 * 0.6
 
 
+async def test_straggler_of_an_earlier_life_counts_late(tmp_path: Path) -> None:
+    pool = {"quorum": 0.5, "max_staleness": 1, "minimum_task_seconds": 0.0, "task_seconds": 0.01}
+    spec = spec_of(**{**EXACT, "pool": pool, "stop": {"updates": 3}})
+    async with (
+        broker(tmp_path / "broker") as url,
+        led(spec, tmp_path, url) as run,
+        run.worker(busy=False, credit=1, speed=300.0) as slow,
+    ):
+        await slow.until(lambda: bool(slow.heard.tasks))
+        held = slow.heard.tasks[0]
+        async with run.worker(pause_at=1, speed=300.0) as fast:
+            await fast.until(lambda: fast.version >= 1)
+            await run.end()
+            async with resumed(tmp_path, url) as again:
+                await slow.until(lambda: len(slow.heard.welcomes) == 2)
+                slow.resume()
+                await slow.until(lambda: held.task in slow.heard.acknowledged)
+                assert slow.heard.acknowledged[held.task] == "accepted"
+                fast.resume()
+                await again.outcome()
+    with LogReader(run.directory.log_path) as log:
+        _, second, _ = (run.leader.authority.open_update(row.payload) for row in log.rows())
+    assert held.first in [cohort.first for cohort in second.cohorts], "it is of batch 0"
+
+
 async def test_counters_go_on(tmp_path: Path) -> None:
     spec = spec_of(**EXACT)
     async with led(spec, tmp_path / "whole") as run, workers(run, 1):
