@@ -39,6 +39,8 @@ _FILES = (
 )
 """All files that a run may put into its directory, but for the demo's logs."""
 SNAPSHOTS = "snapshots"
+SNAPSHOTS_KEPT = 3
+"""The newest ones, beside that of the version that the log begins with and all before it."""
 LONGEST_LINE = 64 * 1024
 """Bytes of a line of metrics at most: so far back the end of the last whole one is looked for."""
 
@@ -249,6 +251,11 @@ class RunDirectory:
             f"{self.log_path} is gone or empty, though {left} shows that the run was led: restore "
             f"it from a backup, or begin the training anew with shoal host {self.path}/spec.toml"
         )
+
+    def forget_snapshots(self, base: int) -> None:
+        """Let go of old snapshots; `base`: the version that the log begins with."""
+        for old in [v for v in self.snapshots.versions() if v > base][:-SNAPSHOTS_KEPT]:
+            self.snapshots.remove(old)
 
     def write_metrics(self, values: Mapping[str, Any]) -> None:
         """One line of JSON, at once; what is not a finite number becomes null.

@@ -26,8 +26,6 @@ POLICY_SHARE = 0.1
 """Share of the time that rewriting it may take."""
 GROUP_SECONDS = 0.1
 """Results wait for others at most so long, so that all are synced at once."""
-SNAPSHOTS_KEPT = 3
-"""The newest ones, beside that of the version that the log begins with and all before it."""
 SNAPSHOT_SHARE = 0.1
 """Share of the time that freezing states may take; who goes on replays more where some are left
 out."""
@@ -231,11 +229,9 @@ class Recorder:
 
     def _freeze(self, state: State, proof: Proof | None, loop: asyncio.AbstractEventLoop) -> None:
         began = time.monotonic()
-        snapshots = self._directory.snapshots
-        frozen = snapshots.freeze(state, proof)
+        frozen = self._directory.snapshots.freeze(state, proof)
         loop.call_soon_threadsafe(self._on_frozen, frozen)
-        for old in [v for v in snapshots.versions() if v > self._log.base][:-SNAPSHOTS_KEPT]:
-            snapshots.remove(old)
+        self._directory.forget_snapshots(self._log.base)
         ended = time.monotonic()
         self._next_snapshot = ended + (ended - began) * (1.0 / SNAPSHOT_SHARE - 1.0)
         self._freezing = False

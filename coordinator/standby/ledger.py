@@ -8,7 +8,6 @@ import time
 from coordinator import log as update_log
 from coordinator.directory import RunDirectory
 from coordinator.log import EvaluationRow, UpdateLog, UpdateRow
-from coordinator.recorder import SNAPSHOTS_KEPT
 from coordinator.recovery import Recovered, recover, remembered
 from coordinator.standby.following import NOBODY, Entry, Precedence
 from protocol import replay
@@ -107,10 +106,8 @@ class Ledger:
             )
         versions.add(after, update.digest_after)
         if update.state_digest:
-            snapshots = self.directory.snapshots
-            snapshots.freeze(after)
-            for old in [v for v in snapshots.versions() if v > 0][:-SNAPSHOTS_KEPT]:
-                snapshots.remove(old)
+            self.directory.snapshots.freeze(after)
+            self.directory.forget_snapshots(self.log.base)
 
     def set_back(self, version: int, why: str) -> int:
         """Go back to a version; our updates from there on go aside. Returns how many they were.

@@ -178,3 +178,13 @@ def test_policy_that_cannot_be_written_leaves_the_old_one(directory: RunDirector
     with pytest.raises(DirectoryError, match=r"can't take policy\.safetensors"):
         directory.write_policy({"x": np.zeros(1, dtype=np.float32)}, {})
     assert not list(directory.path.glob(".policy-*"))
+
+
+@pytest.mark.parametrize(("base", "left"), [(0, [0, 3, 4, 5]), (2, [0, 1, 2, 3, 4, 5])])
+def test_newest_snapshots_stay_and_that_which_the_log_begins_with(
+    directory: RunDirectory, base: int, left: list[int]
+) -> None:
+    for version in range(6):
+        directory.snapshots.keep(version, b"state")
+    directory.forget_snapshots(base)
+    assert directory.snapshots.versions() == left
