@@ -304,7 +304,8 @@ def _stand_by(
             f"--standby {address}: give the whole line that volunteers join with, "
             "mqtt://HOST:PORT/RUN#FINGERPRINT; the host prints it"
         )
-    identity = Identity.load(key) if key is not None else Identity.load_or_create(home_key(home))
+    key_file = home_key(home) if key is None else key
+    identity = Identity.load(key) if key is not None else Identity.load_or_create(key_file)
     where = run_dir if run_dir is not None else Path("runs") / run
     console.say(f"standby {identity.fingerprint} for the run {run}, kept in {where}")
 
@@ -321,11 +322,16 @@ def _stand_by(
         )
         return await stand_by(run, root, identity, where, address, listeners, patience)
 
+    again = f"host --standby {address} --run-dir {where}"
     try:
         outcome = asyncio.run(standing())
+    except KeyboardInterrupt:
+        console.say(f"no standby any more; go on as one: {_this_command()} {again}")
+        raise
     finally:
         console.clear()
-    again = f"host --standby {address} --run-dir {where}"
+    if outcome.state == "stopped":  # there is nobody to follow
+        again = f"host --resume {where} --broker {address.broker} --key {key_file}"
     _tell_the_end(console, where, outcome, again, as_json)
 
 
