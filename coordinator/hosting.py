@@ -65,7 +65,7 @@ async def lead(
     somebody leads a run of this name already that we want to begin.
     """
     role: Role = "lead"
-    if owns_broker:
+    if owns_broker and not take_over:
         return await host(run, course, address, role, listeners, patience)
     if run.resumed:
         role = "take over" if take_over else "resume"
@@ -189,9 +189,11 @@ async def _stand(standby: Standby, role: Role, run: Run, course: Course) -> Epoc
         # Whoever leads an earlier epoch than our last has missed it, and steps aside for us.
         heeds = role == "resume" and not standby.outranks(course.epoch)
         lives = heeds and await standby.listen(LISTEN_SECONDS)
-        if not lives and (await standby.gather() or role == "take over"):
+        gathered = not lives and await standby.gather()
+        if role == "take over" or (gathered and standby.can_go_on()):
             return None
-        standby.tell_who_leads()
+        if not gathered:
+            standby.tell_who_leads()
     return await standby.follow()
 
 

@@ -10,9 +10,20 @@ from typing import Any
 
 from coordinator.allowance import Allowance
 from coordinator.leading import Contact
+from coordinator.log import UpdateLog
 from coordinator.recovery import last_epoch
 from coordinator.standby.beginning import Beginning
-from coordinator.standby.following import Apply, Ask, Command, Entry, Follower, GiveUp, Part, Tell
+from coordinator.standby.following import (
+    NOBODY,
+    Apply,
+    Ask,
+    Command,
+    Entry,
+    Follower,
+    GiveUp,
+    Part,
+    Tell,
+)
 from coordinator.standby.gathering import Gathering
 from coordinator.standby.guest import INTRODUCTION, Guest
 from coordinator.standby.ledger import Ledger
@@ -39,8 +50,13 @@ LAST_UPDATES_SECONDS = 3.0
 ANSWER_WITHIN = 0.4
 """Seconds over which those who are asked by a gathering peer spread their answers."""
 ANSWER_UPDATES = 256
+ANSWER_AT_ONCE = 1 << 20
+"""Bytes of updates that one question gets at most, beside the first."""
 ANSWER_BYTES_PER_SECOND = 1 << 20
 ANSWER_BYTES = 8 << 20
+MOST_LACKING = 64
+"""Updates that may be lost when we lead, at most. Workers keep as many: where more are proved that
+nobody gave us, we can't have asked everybody who has them."""
 SIGNATURES_PER_SECOND = 1000
 SIGNATURES_AT_ONCE = 4000
 """Signatures that are looked at; updates that are left out are asked for again."""
@@ -102,6 +118,9 @@ class Standby:
         self._refused = ""
         self._noticed = ""
         self._newest = 0
+        self._reached = 0
+        self._held_to = NOBODY
+        self._told_lacking = False
         self._told_rank: int | None = -1
         self._answers = Allowance(ANSWER_BYTES_PER_SECOND, ANSWER_BYTES, now())
         self._signatures = Allowance(SIGNATURES_PER_SECOND, SIGNATURES_AT_ONCE, now())
@@ -172,6 +191,12 @@ class Standby:
             return None
         return authority.rank(self.next_epoch, self._identity.public_key)
 
+    @property
+    def lacks(self) -> int:
+        """How many updates are signed, by whoever leads or led last, that our log does not have."""
+        led_at = 0 if self.led_by is None else self.led_by.epoch.version
+        return max(0, max(self._reached, led_at) - self.version)
+
     async def contact(self) -> None:
         """Returns once the broker has answered. Raises `UnreachableError` or `FatalLinkError`."""
         waiting = asyncio.ensure_future(self._contact.wait())
@@ -232,7 +257,9 @@ class Standby:
                 self._say(f"nobody leads: no sign of life for {silence:.1f} s; asking the others")
                 self._alive.clear()
                 if await self.gather(unless=self._alive.is_set):
-                    return None
+                    if self.can_go_on():
+                        return None
+                    self._vigil.connected(now())  # and asked again after as long
                 if self.led_by is not None:
                     self._hold_to(self.led_by)
             await self._tick()
@@ -259,6 +286,9 @@ class Standby:
                 if gathering.tick(*at, follower.busy, now()):
                     epoch, missing = gathering.goal
                     self._do(follower.gathered((epoch, 0), missing, now()))
+                    if missing > follower.version + MOST_LACKING:
+                        # They may not have what comes next for us; their last proves how far it is.
+                        self._ask(messages.CatchUp(missing - 1, want="updates"))
                 await self._tick()
         finally:
             self._gathering = None
@@ -272,6 +302,21 @@ class Standby:
         elif missing > follower.version:
             self._say(f"somebody claims version {missing}, but sends no updates that prove it")
         return True
+
+    def can_go_on(self) -> bool:
+        """Whether leading from where our log ends would lose no more than a few updates; says so
+        where it would lose more."""
+        lacks = self.lacks
+        if lacks <= MOST_LACKING:
+            return True
+        if not self._told_lacking:
+            self._told_lacking = True
+            self._say(
+                f"not leading: the run is at version {self.version + lacks}, our log ends at "
+                f"{self.version}, and all between would be lost; resume who has it, or go back "
+                "on purpose with --resume and --take-over"
+            )
+        return False
 
     async def fetch_beginning(self, spec: RunSpec) -> bytes:
         """Version 0 of a run that was given one, from its leader; what the spec says proves it."""
@@ -366,6 +411,8 @@ class Standby:
         if self._gathering is not None and ours is None:
             self._gathering.moved(now())
         self._do(follower.heard(entry, ours, now()))
+        if entry.precedence >= max(follower.precedence, self._others_place):
+            self._reached = max(self._reached, entry.version + 1)
         return entry
 
     def _hear_latest(self, entry: Entry | None) -> None:
@@ -394,6 +441,7 @@ class Standby:
         self._refused = ""
         if self._follower is not None and self._gathering is None:
             self._newest = max(self._newest, welcome.version)
+            self._reached = max(self._reached, welcome.version)
             self._do(self._follower.welcomed(welcome.version, welcome.digest, now()))
 
     def _hear_sealed(self, message: messages.AnyMessage) -> None:
@@ -437,13 +485,27 @@ class Standby:
             reached = messages.Reached(self.version, self.ledger.precedence[0])
             self._later(delay, lambda: self._answer(joiner, plain(reached)))
         elif isinstance(question, messages.CatchUp):
-            end = min(self.version, question.version + ANSWER_UPDATES)
-            for payload in self.ledger.log.updates(question.version, end):
-                self._answer(joiner, payload)
+            for payload in self._page(self.ledger.log, question.version):
+                self._tell(joiner, payload)
+
+    def _page(self, log: UpdateLog, version: int) -> list[bytes]:
+        """Updates from that version on, as many as one answer may have: they may be large."""
+        end = min(log.version, version + ANSWER_UPDATES)
+        if not log.base <= version < end:
+            return []
+        while end > version + 1 and log.size(version, end) > ANSWER_AT_ONCE:
+            end = (version + end) // 2
+        return log.updates(version, end) if self._may_answer(log.size(version, end)) else []
 
     def _answer(self, joiner: str, payload: bytes) -> None:
-        if self._answers.take(len(payload), now()):
-            self._link.publish(topics.snapshot(self._run, self._guest.peer, joiner), payload)
+        if self._may_answer(len(payload)):
+            self._tell(joiner, payload)
+
+    def _may_answer(self, size: int) -> bool:
+        return self._answers.take(size, now())
+
+    def _tell(self, joiner: str, payload: bytes) -> None:
+        self._link.publish(topics.snapshot(self._run, self._guest.peer, joiner), payload)
 
     # What is done.
 
@@ -451,6 +513,8 @@ class Standby:
         """Follow whoever leads that epoch, from a new hello on."""
         assert self._follower is not None
         self._newest = 0
+        if self._held_to != said.precedence:
+            self._held_to, self._reached = said.precedence, 0
         self._hello_at = 0.0
         self._guest.forget()
         self._do(self._follower.led(said.precedence, now()))
@@ -585,6 +649,14 @@ class Standby:
     @property
     def _place(self) -> tuple[int, int] | None:
         return None if self.led_by is None else self.led_by.precedence
+
+    @property
+    def _others_place(self) -> tuple[int, int]:
+        """The place of who leads instead of us: updates of an earlier one may have been outdone."""
+        said = self.led_by
+        if said is None or said.leader == self._identity.public_key:
+            return NOBODY
+        return said.precedence
 
     def _look_at_signature(self) -> None:
         if not self._signatures.take(1, now()):

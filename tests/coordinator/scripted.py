@@ -366,10 +366,9 @@ class ScriptedWorker:
             last = peek_signed(self.kept[self.version - 1])
             assert isinstance(last, Update)
             self.link.publish(answer, plain(Reached(self.version, last.epoch)))
-        elif isinstance(question, CatchUp):
+        elif isinstance(question, CatchUp) and question.version in self.kept:
             for version in range(question.version, self.version):
-                if version in self.kept:
-                    self.link.publish(answer, self.kept[version])
+                self.link.publish(answer, self.kept[version])
 
     def _hear_welcome(self, welcome: Welcome, host_key: bytes) -> None:
         self.heard.welcomes.append(welcome)

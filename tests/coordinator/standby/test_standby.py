@@ -365,6 +365,60 @@ async def test_updates_that_the_standby_missed_come_from_the_workers(tmp_path: P
     assert outcome.params_hash == params_hash(states_of(spec, 8)[-1].theta)
 
 
+async def test_who_lacks_more_than_anybody_keeps_does_not_lead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It slept while the run went on; leading would throw away all that happened since."""
+    monkeypatch.setattr("coordinator.standby.standby.MOST_LACKING", 2)
+    spec = spec_of(**EXACT)
+    async with (
+        broker(tmp_path / "broker") as url,
+        Cable(url) as cable,
+        hosted(spec, tmp_path / "host", url, FIRST) as run,
+        following(run, cable.url, tmp_path / "first", FIRST) as standby,
+        steady(run, pause_at=2) as worker,
+    ):
+        await standby.version(2)
+        cable.cut()
+        await standby.said("broker lost")
+        await work(worker, 6)
+        await worker.until(lambda: len(worker.heard.updates) == 6)
+        worker.kept = {5: worker.kept[5]}
+        await run.end()
+        cable.mend()
+        await standby.said("not leading: the run is at version 6, our log ends at 2")
+        assert worker.heard.epochs[-1].number == 1
+        # Whoever has the rest goes on.
+        async with returning(tmp_path / "host", url) as old:
+            await old.until(old.ready.is_set)
+            await work(worker)
+            assert (await old.outcome()).updates == 8
+            assert (await standby.outcome()).updates == 8
+    assert payloads(tmp_path / "first") == payloads(tmp_path / "host")
+
+
+async def test_who_lacks_much_goes_back_on_purpose_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("coordinator.standby.standby.MOST_LACKING", 2)
+    spec = spec_of(**EXACT)
+    async with (
+        broker(tmp_path / "broker") as url,
+        hosted(spec, tmp_path / "host", url) as run,
+        steady(run, pause_at=6) as worker,
+    ):
+        await worker.until(lambda: len(worker.heard.updates) == 6)
+        worker.kept = {5: worker.kept[5]}
+        await run.end()
+        with UpdateLog(tmp_path / "host" / "log.sqlite", run.run_id) as log:
+            log.set_aside(2, "lost")
+        async with returning(tmp_path / "host", url) as old:
+            await old.said("not leading: the run is at version 6, our log ends at 2")
+        async with returning(tmp_path / "host", url, "take over") as old:
+            await old.said("at version 2 (params_hash")
+            await old.until(old.ready.is_set)
+
+
 async def test_a_log_that_lost_its_end_gets_it_back_from_the_workers(tmp_path: Path) -> None:
     spec = spec_of(**EXACT)
     async with (
