@@ -342,18 +342,20 @@ def _print_verdict(verdict: Verdict) -> None:
 @contextmanager
 def _progress(done: str) -> Iterator[Advance]:
     """Shows on stderr how far something is, once it takes long."""
-    began = time.monotonic()
     live = sys.stderr.isatty()
-    due = began + SHOW_AFTER
+    began, before = 0.0, -1
+    due = 0.0
     drawn = False
 
     def advance(count: int, total: int) -> None:
-        nonlocal due, drawn
+        nonlocal began, before, due, drawn
         now = time.monotonic()
+        if not 0 <= before <= count:  # what was loaded and compiled until now is no speed
+            began, before, due = now, count, now + SHOW_AFTER
         if now < due:
             return
         due = now + (REDRAW_EVERY if live else PLAIN_EVERY)
-        speed = count / (now - began)
+        speed = (count - before) / (now - began)
         left = (total - count) / speed if speed else 0.0
         line = (
             f"{done} {count:,} of {total:,} versions ({count / max(total, 1):.0%})  "
