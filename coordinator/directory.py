@@ -8,7 +8,6 @@ import json
 import math
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol import spec as run_spec
+from protocol.disk import write_whole
 from protocol.errors import ShoalError
 from protocol.frozen import Snapshots
 from protocol.identity import KEY_BYTES
@@ -296,17 +296,8 @@ class RunDirectory:
 
     def _replace(self, path: Path, data: bytes) -> None:
         """Write a file for the owner only, in one step: it is there whole, or as it was before."""
-        with (
-            _explained(self.path, f"can't take {path.name}"),
-            contextlib.ExitStack() as undo,
-        ):
-            handle, name = tempfile.mkstemp(dir=self.path, prefix=f".{path.stem}-")
-            undo.callback(Path(name).unlink, missing_ok=True)
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).replace(path)
+        with _explained(self.path, f"can't take {path.name}"):
+            write_whole(path, data)
 
 
 def spec_in(path: Path) -> RunSpec:

@@ -11,8 +11,6 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import numpy as np
-
 from coordinator import log as update_log
 from coordinator import metrics, update
 from coordinator.allowance import Allowance
@@ -219,7 +217,7 @@ class Server:
             self._serving.run(),
             self._tick_for_ever(),
             self._beat_for_ever(),
-            asyncio.to_thread(_load_kernels, self.spec),
+            asyncio.to_thread(noise.warm_up, self.spec.strategy.noise),
         ):
             self._start(service)
         try:
@@ -632,8 +630,3 @@ class Server:
                 async with asyncio.timeout(GOODBYE_SECONDS):
                     await self._connected.wait()  # which announces how the run stands
         await self._link.close()
-
-
-def _load_kernels(spec: RunSpec) -> None:
-    """The first update must not wait for compiled code to be loaded."""
-    noise.weighted_sum(spec.strategy.noise, spec.seed, 0, np.ones(1, np.int64), 1)

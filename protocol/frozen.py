@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from protocol.disk import sync_directory
 from protocol.errors import ShoalError
 from protocol.proof import CHUNK_BYTES, Data, Proof, cut, manifest_digest, proof
 
@@ -132,7 +133,7 @@ class Snapshots:
                     file.flush()
                     os.fsync(file.fileno())
                 partial.replace(path)
-            _sync(self.directory)
+            sync_directory(self.directory)
         except OSError as error:
             raise FrozenError(
                 f"can't keep the snapshot {path}: {error.strerror or error}: see to the disk"
@@ -156,14 +157,3 @@ def _reading(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise FrozenError(f"can't read the snapshot {path}: {error.strerror or error}") from None
-
-
-def _sync(directory: Path) -> None:
-    """Let a new name in a directory reach the disk."""
-    if os.name != "posix":
-        return
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

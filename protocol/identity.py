@@ -19,6 +19,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
+from protocol.disk import sync_directory
 from protocol.errors import ShoalError
 from protocol.topics import RUN_NAME_PATTERN
 
@@ -381,14 +382,4 @@ def _publish_file(temporary: Path, path: Path) -> None:
         if path.exists():
             raise FileExistsError(path) from None
         temporary.replace(path)
-    _sync_directory(path.parent)
-
-
-def _sync_directory(directory: Path) -> None:
-    if os.name != "posix":
-        return
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    sync_directory(path.parent)

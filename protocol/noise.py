@@ -197,6 +197,11 @@ def weighted_sum(
     return total
 
 
+def warm_up(kind: str) -> None:
+    """Load what is compiled for sums of this kind, which takes most of a second the first time."""
+    weighted_sum(kind, 0, 0, np.ones(1, dtype=np.int64), 1)
+
+
 def add_weighted_sum(
     kind: str, run_seed: int, start: int, weights: ArrayLike, total: NDArray[np.int64]
 ) -> None:

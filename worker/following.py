@@ -47,7 +47,7 @@ class Follower:
 
     def begin(self) -> Step | None:
         """Version 0, unless only a snapshot can tell it. Loads the kernel of the first update."""
-        noise.weighted_sum(self.spec.strategy.noise, self.spec.seed, 0, np.ones(1, np.int64), 1)
+        noise.warm_up(self.spec.strategy.noise)
         if self.spec.policy.initialisation == "given":
             return None
         first = replay.initial_state(self.spec)

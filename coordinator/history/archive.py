@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coordinator.directory import RunDirectory
-from coordinator.history.past import Advance, HistoryError, Past, archive_of, opened, sync_directory
+from coordinator.history.past import Advance, HistoryError, Past, archive_of, opened
 from coordinator.log import BASE_DIGEST, CHARTERS, ROOT, LogReader, UpdateLog, UpdateRow
+from protocol.disk import sync_directory
 from protocol.snapshot import state_digest
 from protocol.state import State
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from coordinator import recovery
 from coordinator.directory import SNAPSHOTS, spec_in
 from coordinator.log import ARCHIVE, DamagedError, LogReader, UpdateRow
-from protocol import noise, replay
+from protocol import replay
 from protocol.authority import Authority
 from protocol.errors import ShoalError
 from protocol.frozen import Snapshots
@@ -163,20 +160,6 @@ def opened(directory: Path, archives: Sequence[Path] = ()) -> Iterator[Past]:
             logs=_ordered(log, [closing.enter_context(LogReader(file)) for file in archives]),
             snapshots=Snapshots(directory / SNAPSHOTS),
         )
-
-
-def warm_up(rules: Arithmetic) -> None:
-    """Load what is compiled for the replay of a run, so that its speed can be measured."""
-    noise.weighted_sum(rules.noise, rules.run_seed, 0, np.ones(1, dtype=np.int64), 1)
-
-
-def sync_directory(directory: Path) -> None:
-    """Returns when the names in a directory have reached the disk. Raises OSError."""
-    handle = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def archive_of(log: LogReader) -> str:

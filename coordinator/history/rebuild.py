@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from coordinator.history.past import Advance, HistoryError, Past, Tell, warm_up
+from coordinator.history.past import Advance, HistoryError, Past, Tell
+from protocol import noise
+from protocol.disk import write_whole
 from protocol.policy_file import to_tensors
 from protocol.state import State, params_hash
 
@@ -40,7 +39,7 @@ def rebuild(past: Past, version: int, from_start: bool, tell: Tell, advance: Adv
     Raises `ShoalError`: mostly a log that is damaged before that version.
     """
     past.require(version)
-    warm_up(past.rules)
+    noise.warm_up(past.rules.noise)
     began = time.perf_counter()
     state = past.beginning() if from_start else past.nearest(version, tell)
     first = state.version
@@ -64,20 +63,8 @@ def save_policy(past: Past, state: State, file: Path) -> None:
         "version": str(state.version),
         "params_hash": params_hash(state.theta),
     }
-    write_whole(file, save(tensors, metadata=about))
-
-
-def write_whole(file: Path, data: bytes) -> None:
-    """Write a file in one step: it is there whole, or as it was before. Raises `HistoryError`."""
     try:
-        with contextlib.ExitStack() as undo:
-            handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
-            undo.callback(Path(name).unlink, missing_ok=True)
-            with os.fdopen(handle, "wb") as opened:
-                opened.write(data)
-                opened.flush()
-                os.fsync(opened.fileno())
-            Path(name).replace(file)
+        write_whole(file, save(tensors, metadata=about))
     except OSError as error:
         raise HistoryError(
             f"{file} can't be written ({error.strerror or error}): give another place"

@@ -13,7 +13,7 @@ from typing import TypeVar
 from coordinator import recovery
 from coordinator.directory import RunDirectory
 from coordinator.history.carve import Carved, carve
-from coordinator.history.past import Advance, HistoryError, Tell, known_keys, opened, sync_directory
+from coordinator.history.past import Advance, HistoryError, Tell, known_keys, opened
 from coordinator.history.verify import contradicts, expected_row, verify
 from coordinator.log import (
     ARCHIVE,
@@ -34,6 +34,7 @@ from coordinator.log import (
 )
 from protocol import replay
 from protocol.authority import Authority
+from protocol.disk import sync_directory
 from protocol.errors import ShoalError
 from protocol.frozen import FrozenError
 from protocol.identity import KEY_BYTES

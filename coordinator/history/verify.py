@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from coordinator.history.carve import carve_ahead
-from coordinator.history.past import Advance, Past, opened, read_run, warm_up
+from coordinator.history.past import Advance, Past, opened, read_run
 from coordinator.log import DamagedError, EvaluationRow, LogError, LogReader, UpdateRow
 from coordinator.recovery import RecoveryError, last_epoch
-from protocol import replay, snapshot, state
+from protocol import noise, replay, snapshot, state
 from protocol.errors import ShoalError
 from protocol.frozen import FrozenError
 from protocol.messages import Judged, Update
@@ -147,7 +147,7 @@ class _Proof:
     def carried_out(self, advance: Advance) -> Verdict:
         past, base = self._past, self._state.version
         claimed = self._claimed()
-        warm_up(past.rules)
+        noise.warm_up(past.rules.noise)
         began = time.perf_counter()
         evaluations = self._evaluations()
         self._compare_snapshot()
