@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from coordinator.directory import BrokerChoice
     from coordinator.host import Run
     from coordinator.progress import Outcome
+    from coordinator.standby import Standby
 
 STARTED = time.monotonic()
 
@@ -247,25 +248,36 @@ async def _host(
             console.say(f"run {run.id}: {run.spec.environment.id}, {run.spec.size:,} parameters")
             course = await loading
             console.go_on(course.recovered.progress)
+            before = run.directory.remembered()
             run.directory.remember(choice)
             # Compiled code has been loaded in that thread.
             from coordinator.hosting import Listeners, lead
+            from coordinator.leading import UnreachableError
 
-            listeners = Listeners(
-                on_event=console.event,
-                on_update=console.update,
-                on_follow=lambda standby: console.follow(standby.version, standby.goal),
-                on_ready=lambda: console.say(f"volunteers join with:  {join}"),
-            )
-            return await lead(
-                run,
-                course,
-                parse_address(opened.url),
-                listeners,
-                owns_broker=owns_broker,
-                take_over=take_over,
-                patience=patience,
-            )
+            reached = asyncio.Event()
+
+            def ready() -> None:
+                reached.set()
+                console.say(f"volunteers join with:  {join}")
+
+            def follow(standby: Standby) -> None:
+                reached.set()
+                console.follow(standby.version, standby.goal)
+
+            try:
+                return await lead(
+                    run,
+                    course,
+                    parse_address(opened.url),
+                    Listeners(console.event, console.update, follow, ready),
+                    owns_broker=owns_broker,
+                    take_over=take_over,
+                    patience=patience,
+                )
+            except UnreachableError:
+                if not reached.is_set():  # a mistyped address is none to come back to
+                    run.directory.remember(before)
+                raise
     finally:
         await asyncio.wait((loading,))
         if loading.exception() is None:

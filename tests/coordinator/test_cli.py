@@ -8,12 +8,16 @@ import signal
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 import shoal
+from coordinator.directory import BrokerChoice, RunDirectory
+from coordinator.host import load, prepare
+from tests.coordinator.runs import spec_of
 from tests.protocol.mosquitto import Mosquitto
 
 ROOT = Path(__file__).parent.parent.parent
@@ -278,3 +282,14 @@ async def test_key_that_is_used_again_names_the_run_again(tmp_path: Path) -> Non
     finally:
         first.kill()
         await first.communicate()
+
+
+async def test_broker_that_was_not_there_is_not_come_back_to(tmp_path: Path) -> None:
+    begun = prepare(spec_of(), tmp_path / "run")
+    load(begun, print).log.close()
+    begun.directory.remember(BrokerChoice(port=1234))
+    begun.directory.close()
+    nowhere = ["host", "--resume", str(tmp_path / "run"), "--broker", "mqtt://127.0.0.1:1"]
+    assert "no broker can be reached" in (await run(nowhere, tmp_path)).err
+    with closing(RunDirectory.open(tmp_path / "run")) as directory:
+        assert directory.remembered() == BrokerChoice(port=1234)
