@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from coordinator.allowance import Allowance
 from coordinator.pool.events import SessionId
+from protocol.allowance import Allowance
 from protocol.authority import RUN_KEY, Authority
 from protocol.envelope import open_signed, peek_signed, signed
 from protocol.identity import AgreementError, Identity, SessionKeys, Transcript, worker_id
@@ -81,11 +81,11 @@ class Peers:
     that somebody else sends once more is recognised.
     """
 
-    def __init__(self, leader: Leader, now: float) -> None:
+    def __init__(self, leader: Leader) -> None:
         self._leader = leader
         self._here: dict[SessionId, Peer] = {}
         self._gone: dict[SessionId, Peer] = {}
-        self._signatures = Allowance(SIGNATURES_PER_SECOND, SIGNATURES_AT_ONCE, now)
+        self._signatures = Allowance(SIGNATURES_PER_SECOND, SIGNATURES_AT_ONCE)
         self._reminded: dict[SessionId, float] = {}
 
     def get(self, id: SessionId) -> Peer | None:

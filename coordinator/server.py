@@ -13,7 +13,6 @@ from typing import Any
 
 from coordinator import log as update_log
 from coordinator import metrics, update
-from coordinator.allowance import Allowance
 from coordinator.directory import RunDirectory
 from coordinator.leading import Contact
 from coordinator.log import UpdateLog
@@ -48,6 +47,7 @@ from coordinator.serving import Serving
 from coordinator.voice import Voice, beat_payload
 from protocol import messages, noise, replay, snapshot, topics
 from protocol.address import Address
+from protocol.allowance import Allowance
 from protocol.authority import Announcement, precedence, read_epoch
 from protocol.clock import now
 from protocol.envelope import Wrapping, open_plain, open_sealed, wrapping_of
@@ -158,8 +158,8 @@ class Server:
             elapsed=recovered.seconds,
             used=recovered.used,
         )
-        self._peers = Peers(leader, now())
-        self._lines = Allowance(LINES_PER_SECOND, LINES_AT_ONCE, now())
+        self._peers = Peers(leader)
+        self._lines = Allowance(LINES_PER_SECOND, LINES_AT_ONCE)
         self._unsaid = 0
         self._tasks: set[asyncio.Task[None]] = set()
         self._updating: asyncio.Task[None] | None = None

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
+from protocol.allowance import Allowance
 from protocol.envelope import plain
 from protocol.messages import CHUNK, CatchUp, Chunk, ChunkRequest, Holding, Latest, Reached
 
@@ -133,8 +134,8 @@ class Serving:
     def __init__(self, limit: float, random: Random) -> None:
         self.limit = limit
         self._random = random
-        self._bucket = Bucket(limit, max(limit, CHUNK))
-        self._answers = Bucket(REPLIES_PER_SECOND, REPLIES_PER_SECOND)
+        self._allowance = Allowance(limit, max(limit, CHUNK))
+        self._answers = Allowance(REPLIES_PER_SECOND, REPLIES_PER_SECOND)
         self._most_joiners = max(1, min(MOST_JOINERS, int(limit * CHUNK_WITHIN / CHUNK)))
         self._held: dict[int, _Held] = {}
         self._wishes: set[int] = set()
@@ -247,11 +248,11 @@ class Serving:
 
     def delay(self, now: float) -> float | None:
         """Seconds until somebody may get something; None: nobody waits."""
-        return self._bucket.delay(now) if self._orders else None
+        return self._allowance.delay(now) if self._orders else None
 
     def turn(self, now: float) -> Turn | None:
         """What the joiner that waits for longest gets now."""
-        while self._orders and not self._bucket.delay(now):
+        while self._orders and not self._allowance.delay(now):
             joiner = next(iter(self._orders))
             order = self._orders.pop(joiner)
             turn = self._next(joiner, order)
@@ -261,7 +262,7 @@ class Serving:
                 order.since = now
                 self._orders[joiner] = order
             size = CHUNK if isinstance(turn, ChunkTurn) else len(turn.update)
-            self._bucket.take(size)
+            self._allowance.overdraw(size)
             self.given += size
             return turn
         return None
@@ -296,9 +297,8 @@ class Serving:
     def _ask_latest(self, joiner: str, version: int, now: float) -> None:
         if version > max(self._updates, default=-1) or len(self._replies) >= MOST_REPLIES:
             return
-        if joiner in self._replies or self._answers.delay(now):
+        if joiner in self._replies or not self._answers.take(1.0, now):
             return
-        self._answers.take(1.0)
         self._replies[joiner] = now + REPLY_WITHIN * self._random.random(), version
 
     def _freeze(self, state: State) -> list[Deed]:
@@ -323,26 +323,3 @@ class Serving:
     def _forget_updates(self) -> None:
         self._updates.clear()
         self._updates_bytes = 0
-
-
-class Bucket:
-    """`rate` a second in the long run. What is larger than its content may be taken too, while
-    there is any: the debt is worked off before more is given."""
-
-    def __init__(self, rate: float, most: float) -> None:
-        """A full one, of `most`."""
-        self._rate = rate
-        self._most = most
-        self._level = most
-        self._at: float | None = None
-
-    def delay(self, now: float) -> float:
-        """Seconds until something may be taken."""
-        since = 0.0 if self._at is None else max(0.0, now - self._at)
-        self._at = now
-        self._level = min(self._most, self._level + self._rate * since)
-        return 0.0 if self._level > 0.0 else (1.0 - self._level) / max(self._rate, 1e-9)
-
-    def take(self, amount: float) -> None:
-        """Take that much."""
-        self._level -= amount

@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from coordinator import log as update_log
-from coordinator.allowance import Allowance
 from coordinator.log import UpdateLog
 from coordinator.peers import Leader, Peer
 from coordinator.pool.events import SessionId
 from coordinator.serving.holders import Holders, Offer, peer_name
 from protocol import topics
+from protocol.allowance import Allowance
 from protocol.envelope import peek_signed, plain, sealed, signed
 from protocol.frozen import Frozen, FrozenError, Snapshots
 from protocol.link import Link
@@ -296,7 +296,7 @@ class Serving:
         allowance = self._allowances.get(peer.id)
         if allowance is None:
             most = 2 * self._snapshot_bytes + ALLOWED_PER_MINUTE
-            allowance = self._allowances[peer.id] = Allowance(most / 60.0, most, self._now())
+            allowance = self._allowances[peer.id] = Allowance(most / 60.0, most)
         return allowance.take(REQUEST_BYTES + max(0, size), self._now())
 
     def _say(self, peer: Peer, message: Message) -> None:

@@ -8,7 +8,6 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
-from coordinator.allowance import Allowance
 from coordinator.leading import Contact
 from coordinator.log import UpdateLog
 from coordinator.recovery import last_epoch
@@ -30,6 +29,7 @@ from coordinator.standby.ledger import Ledger
 from coordinator.standby.vigil import Vigil
 from protocol import messages, topics
 from protocol.address import Address
+from protocol.allowance import Allowance
 from protocol.authority import Announcement, Authority, precedence
 from protocol.clock import now
 from protocol.envelope import Wrapping, open_plain, peek_signed, plain, wrapping_of
@@ -122,8 +122,8 @@ class Standby:
         self._held_to = NOBODY
         self._told_lacking = False
         self._told_rank: int | None = -1
-        self._answers = Allowance(ANSWER_BYTES_PER_SECOND, ANSWER_BYTES, now())
-        self._signatures = Allowance(SIGNATURES_PER_SECOND, SIGNATURES_AT_ONCE, now())
+        self._answers = Allowance(ANSWER_BYTES_PER_SECOND, ANSWER_BYTES)
+        self._signatures = Allowance(SIGNATURES_PER_SECOND, SIGNATURES_AT_ONCE)
         self._contact = Contact(address, say)
         will = self._guest.bye(lost=True)
         self._link = Link(

@@ -71,7 +71,7 @@ def greet(everybody: Peers, worker: Worker, payload: bytes, now: float = 0.0) ->
 
 
 def test_both_sides_of_a_welcome_have_the_same_key() -> None:
-    everybody, worker = Peers(LEADER, 0.0), Worker()
+    everybody, worker = Peers(LEADER), Worker()
     greeting = greet(everybody, worker, worker.signed(worker.hello()))
     peer = everybody.get(worker.id)
     assert peer is not None and not greeting.refused
@@ -83,7 +83,7 @@ def test_both_sides_of_a_welcome_have_the_same_key() -> None:
 
 
 def test_new_hello_of_a_session_makes_a_new_key() -> None:
-    everybody, worker = Peers(LEADER, 0.0), Worker()
+    everybody, worker = Peers(LEADER), Worker()
     answers = [greet(everybody, worker, worker.signed(worker.hello())).answer for _ in range(3)]
     keys = [worker.key(answer) for answer in answers]
     peer = everybody.get(worker.id)
@@ -93,7 +93,7 @@ def test_new_hello_of_a_session_makes_a_new_key() -> None:
 
 @pytest.mark.parametrize("gone", [False, True])
 def test_hello_that_came_before_changes_no_key(gone: bool) -> None:
-    everybody, worker = Peers(LEADER, 0.0), Worker()
+    everybody, worker = Peers(LEADER), Worker()
     hellos = [worker.signed(worker.hello()) for _ in range(3)]
     for hello in hellos:
         greet(everybody, worker, hello)
@@ -107,7 +107,7 @@ def test_hello_that_came_before_changes_no_key(gone: bool) -> None:
 
 
 def test_nonces_kept_are_bounded() -> None:
-    everybody, worker = Peers(LEADER, 0.0), Worker()
+    everybody, worker = Peers(LEADER), Worker()
     for now in range(peers.NONCES_KEPT + 20):
         greet(everybody, worker, worker.signed(worker.hello()), float(now))
     peer = everybody.get(worker.id)
@@ -115,14 +115,14 @@ def test_nonces_kept_are_bounded() -> None:
 
 
 def test_hello_of_a_key_that_gives_no_secret_is_no_hello() -> None:
-    everybody, worker = Peers(LEADER, 0.0), Worker()
+    everybody, worker = Peers(LEADER), Worker()
     with pytest.raises(WireError, match="useless key"):
         greet(everybody, worker, worker.signed(worker.hello(exchange_key=bytes(32))))
     assert everybody.get(worker.id) is None
 
 
 def test_hello_must_be_the_workers_own() -> None:
-    everybody, worker, other = Peers(LEADER, 0.0), Worker(), Worker()
+    everybody, worker, other = Peers(LEADER), Worker(), Worker()
     theirs = other.hello()
     for payload, reason in (
         (signed(other.identity, "hello", (RUN, worker.id.session), theirs), "another worker's"),
@@ -143,7 +143,7 @@ def test_other_protocol_is_refused_with_the_remedy(
     change: int, remedy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(peers, "PROTOCOL_VERSION", 5)
-    everybody, worker = Peers(LEADER, 0.0), Worker()
+    everybody, worker = Peers(LEADER), Worker()
     greeting = greet(everybody, worker, worker.signed(worker.hello(protocol=5 + change)))
     assert greeting.refused == f"protocol {5 + change} is spoken there, 5 here: upgrade {remedy}"
     assert everybody.get(worker.id) is None
@@ -154,7 +154,7 @@ def test_other_protocol_is_refused_with_the_remedy(
 
 def test_more_sessions_than_there_is_room_for_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "MOST_SESSIONS", 3)
-    everybody = Peers(LEADER, 0.0)
+    everybody = Peers(LEADER)
     workers = [Worker() for _ in range(5)]
     refused = [
         greet(everybody, worker, worker.signed(worker.hello())).refused for worker in workers
@@ -168,7 +168,7 @@ def test_more_sessions_than_there_is_room_for_are_refused(monkeypatch: pytest.Mo
 
 def test_who_left_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(peers, "MOST_SESSIONS", 3)
-    everybody = Peers(LEADER, 0.0)
+    everybody = Peers(LEADER)
     workers = [Worker() for _ in range(5)]
     for worker in workers:
         greet(everybody, worker, worker.signed(worker.hello()))
@@ -178,7 +178,7 @@ def test_who_left_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch
 
 
 def test_signatures_looked_at_are_bounded_in_time() -> None:
-    everybody, worker = Peers(LEADER, 0.0), Worker()
+    everybody, worker = Peers(LEADER), Worker()
     forged = bytearray(worker.signed(worker.hello()))
     forged[5] ^= 1
     for _ in range(peers.SIGNATURES_AT_ONCE):
@@ -191,7 +191,7 @@ def test_signatures_looked_at_are_bounded_in_time() -> None:
 
 
 def test_goodbye_must_be_the_sessions_own() -> None:
-    everybody, worker, other = Peers(LEADER, 0.0), Worker(), Worker()
+    everybody, worker, other = Peers(LEADER), Worker(), Worker()
     bye = worker.signed(Bye("left"), label="status")
     with pytest.raises(WireError, match="stranger"):
         everybody.read_bye(worker.id, bye, 0.0)
@@ -208,7 +208,7 @@ def test_goodbye_must_be_the_sessions_own() -> None:
 
 
 def test_who_is_gone_is_reminded_now_and_then() -> None:
-    everybody, worker = Peers(LEADER, 0.0), Worker()
+    everybody, worker = Peers(LEADER), Worker()
     assert not everybody.should_remind(worker.id, 0.0)
     greet(everybody, worker, worker.signed(worker.hello()))
     assert not everybody.should_remind(worker.id, 0.0)

@@ -16,7 +16,6 @@ from worker import serving as module
 from worker.replica import Followed, Restored
 from worker.serving import (
     Answer,
-    Bucket,
     ChunkTurn,
     Discard,
     Freeze,
@@ -332,22 +331,6 @@ def test_answers_are_a_few_a_second_however_many_ask():
             serving.asked(joiner((moment * 5 + number) % 1000), Latest(0), now)
         said += len(serving.tick(now))
     assert 35 <= said <= 45
-
-
-# The bucket.
-
-
-@given(st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(1.0, 1e6)), min_size=1))
-def test_a_bucket_gives_no_more_than_its_rate_and_one_helping(events):
-    bucket, now, taken, last = Bucket(1000.0, 5000.0), 0.0, 0.0, 0.0
-    for pause, amount in events:
-        now += pause
-        if not bucket.delay(now):
-            bucket.take(amount)
-            taken, last = taken + amount, amount
-        assert taken - last <= 5000.0 + 1000.0 * now + 1e-6
-    wait = bucket.delay(now)
-    assert bucket.delay(now + wait) == 0.0
 
 
 @pytest.mark.parametrize("kind", [ChunkRequest(64, 0, 8), CatchUp(3)])
