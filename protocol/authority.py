@@ -39,17 +39,24 @@ class Authority:
         """The authority that these charters prove. Raises `WireError` where one of them is not."""
         if not run_belongs_to(run, root):
             raise WireError("the key is not the one in the run's name")
-        key = root
-        links: list[Charter] = []
+        return cls(run, root).extended(charters)
+
+    def extended(self, charters: Sequence[bytes]) -> Self:
+        """With these charters after all that are known: only they are checked.
+
+        Raises `WireError` where one of them is not proved.
+        """
+        links = list(self.links)
+        key = links[-1].key if links else self.root
         for payload in charters:
-            charter = open_signed(payload, key, "charter", (run,))
+            charter = open_signed(payload, key, "charter", (self.run,))
             if not isinstance(charter, Charter):
                 raise WireError("not a charter")
             if links and charter.epoch <= links[-1].epoch:
                 raise WireError("charters out of order")
             links.append(charter)
             key = charter.key
-        return cls(run, root, tuple(charters), tuple(links))
+        return type(self)(self.run, self.root, (*self.charters, *charters), tuple(links))
 
     def amended(
         self, identity: Identity, epoch: int, key: bytes, delegates: Sequence[bytes]
@@ -61,11 +68,22 @@ class Authority:
         """
         charter = Charter(epoch, key, tuple(delegates))
         payload = signed(identity, "charter", (self.run,), charter)
-        return type(self).read(self.run, self.root, (*self.charters, payload))
+        return self.extended((payload,))
 
     def extends(self, other: Authority) -> bool:
         """Whether all that the other one knows is the beginning of this one."""
         return self.root == other.root and self.charters[: len(other.charters)] == other.charters
+
+    def heard(self, root: bytes, charters: tuple[bytes, ...]) -> Self:
+        """The longer one of this chain and another one that somebody claims.
+
+        Anybody may claim, and a signature takes time: what is known is not checked again. Raises
+        `WireError` where neither is the beginning of the other, or the rest is not proved.
+        """
+        known = len(self.charters)
+        if root != self.root or charters[:known] != self.charters[: len(charters)]:
+            raise WireError("an epoch with other charters than the run has")
+        return self.extended(charters[known:]) if len(charters) > known else self
 
     def run_key(self, epoch: int) -> bytes:
         """The public key in charge in that epoch."""
@@ -133,14 +151,10 @@ def read_epoch(payload: bytes, run: str, known: Authority | None = None) -> Anno
     claimed = peek_signed(payload)
     if not isinstance(claimed, Epoch) or claimed.run != run:
         raise WireError("not an epoch of this run")
-    authority = known
-    if known is None or claimed.host_key != known.root or claimed.charters != known.charters:
+    if known is None:
         authority = Authority.read(run, claimed.host_key, claimed.charters)
-        if known is not None and known.extends(authority):
-            authority = known
-        elif known is not None and not authority.extends(known):
-            raise WireError("an epoch with other charters than the run has")
-    assert authority is not None
+    else:
+        authority = known.heard(claimed.host_key, claimed.charters)
     announcement = Announcement(claimed, authority)
     if authority.rank(claimed.number, announcement.leader) != claimed.rank:
         raise WireError("an epoch led by a key that may not, or with another rank than the key's")

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.authority import RUN_KEY, Announcement, Authority, precedence, read_epoch
-from protocol.envelope import plain, signed
+from protocol.envelope import open_signed, plain, signed
 from protocol.identity import Identity, key_digest, run_id
 from protocol.messages import Charter, Epoch, Message, Update, Who
 from protocol.packing import WireError
@@ -312,6 +312,29 @@ def test_charters_that_part_from_the_known_ones_are_refused():
     other = FOUNDED.amended(ROOT, 2, ROOT.public_key, digests(THIEF))
     with pytest.raises(WireError, match="other charters than the run has"):
         read_epoch(epoch_by(ROOT, 20, 0, other), RUN, ROTATED)
+
+
+def test_forged_announcements_cost_one_signature_however_long_the_chain_is(monkeypatch):
+    """Everybody hears them, and anybody may repeat the run's own charters."""
+    chain = FOUNDED
+    for number in range(1, 65):
+        chain = chain.amended(ROOT, number, ROOT.public_key, digests(FIRST))
+    looked_at = []
+
+    def look(payload: bytes, *expected: Any) -> Message:
+        looked_at.append(payload)
+        return open_signed(payload, *expected)
+
+    monkeypatch.setattr("protocol.authority.open_signed", look)
+    shorter = Authority(RUN, ROOT.public_key, chain.charters[:63], chain.links[:63])
+    bad = (*chain.charters[:63], charter(THIEF, 64, THIEF))
+    for known, charters in ((chain, chain.charters[:63]), (chain, chain.charters), (shorter, bad)):
+        looked_at.clear()
+        forged = epoch_by(THIEF, 70, 0, charters=charters, leader=ROOT.public_key)
+        with pytest.raises(WireError):
+            read_epoch(forged, RUN, known)
+        assert len(looked_at) == 1
+    assert read_epoch(epoch_by(ROOT, 70, 0, chain), RUN, shorter).authority == chain
 
 
 def test_another_key_that_fits_the_name_does_not_lead_who_knows_the_right_one(monkeypatch):
