@@ -172,8 +172,8 @@ def enter(run: Run, course: Course, epoch: int) -> Leader:
     """
     from coordinator import log as update_log
     from coordinator.peers import Leader
+    from coordinator.recovery import keep_authority
     from protocol.authority import RUN_KEY
-    from protocol.packing import pack
 
     authority, key = course.authority, run.identity.public_key
     named = run.delegates
@@ -192,8 +192,7 @@ def enter(run: Run, course: Course, epoch: int) -> Leader:
         )
     course.log.note(update_log.EPOCH, epoch)
     if course.log.noted(update_log.ROOT) is None or authority is not course.authority:
-        course.log.note(update_log.CHARTERS, pack(list(authority.charters)))
-        course.log.note(update_log.ROOT, authority.root.hex())
+        keep_authority(course.log, authority)
     return Leader(run.id, run.identity, epoch, authority, rank)
 
 

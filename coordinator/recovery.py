@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from coordinator import log as update_log
 from coordinator.directory import RunDirectory
-from coordinator.log import DamagedError, EvaluationRow, LogReader
+from coordinator.log import DamagedError, EvaluationRow, LogReader, UpdateLog
 from coordinator.pool.events import Arrived, CentreJudged, SessionId
 from coordinator.pool.past import used
 from coordinator.progress import Progress
@@ -22,7 +22,7 @@ from protocol.envelope import peek_signed
 from protocol.errors import ShoalError
 from protocol.frozen import FrozenError, Snapshots
 from protocol.messages import Result, Update
-from protocol.packing import WireError, unpack
+from protocol.packing import WireError, pack, unpack
 from protocol.replay import MismatchError
 from protocol.spec import RunSpec
 from protocol.state import Arithmetic, State
@@ -159,6 +159,13 @@ def read_authority(log: LogReader, run: str, root: bytes) -> Authority:
             f"{log.path} does not tell who may lead the run {run} ({error}): "
             "restore the directory from a backup"
         ) from None
+
+
+def keep_authority(log: UpdateLog, authority: Authority) -> None:
+    """What `read_authority` reads. Raises `LogError`."""
+    # The root last: where the log names one, it has the charters too.
+    log.note(update_log.CHARTERS, pack(list(authority.charters)))
+    log.note(update_log.ROOT, authority.root.hex())
 
 
 def last_epoch(log: LogReader, authority: Authority) -> int:

@@ -16,11 +16,11 @@ from pathlib import Path
 
 from coordinator import recovery
 from coordinator.directory import RunDirectory
-from coordinator.history.past import HistoryError, known_keys, opened
-from coordinator.log import CHARTERS, EPOCH, ROOT, UpdateLog
+from coordinator.history.past import HistoryError, known_keys, opened, unused
+from coordinator.log import EPOCH, UpdateLog
 from protocol.authority import Authority
 from protocol.identity import KEY_BYTES, Identity, IdentityError, run_belongs_to
-from protocol.packing import WireError, pack
+from protocol.packing import WireError
 
 _FORMAT = "shoal-key-backup-1"
 _MOST_CHARTERS = 64
@@ -73,8 +73,7 @@ def rotate(path: Path) -> Rotated:
                 pending.unlink(missing_ok=True)
                 identity = Identity.generate()
                 identity.save(pending)
-                log.note(ROOT, authority.root.hex())
-                log.note(CHARTERS, pack(list(_succeeded(authority, old, identity, epoch))))
+                recovery.keep_authority(log, _succeeded(authority, old, identity, epoch))
                 # Whoever leads next has a later epoch, and may say in it who stands by.
                 log.note(EPOCH, epoch)
             elif pending.exists() and _is_in_charge(authority, Identity.load(pending), epoch):
@@ -147,8 +146,7 @@ def restore(path: Path, file: Path) -> tuple[Backup, Path | None]:
                     f"the key in {file} ({held.identity.fingerprint}) was succeeded by another one "
                     f"from epoch {authority.links[-1].epoch} on: give a later backup"
                 )
-            log.note(ROOT, authority.root.hex())
-            log.note(CHARTERS, pack(list(authority.charters)))
+            recovery.keep_authority(log, authority)
         directory.keep_secret(held.secret)
         kept_as = None
         with _explained(key):
@@ -207,23 +205,20 @@ def _root_key(directory: RunDirectory) -> bytes:
     return next((key for key in keys if run_belongs_to(directory.run, key)), b"")
 
 
-def _succeeded(authority: Authority, old: Identity, new: Identity, epoch: int) -> tuple[bytes, ...]:
-    """The charters with one more: the new key is in charge from that epoch on; the delegates stay
-    who they are."""
+def _succeeded(authority: Authority, old: Identity, new: Identity, epoch: int) -> Authority:
+    """The authority with one charter more: the new key is in charge from that epoch on; the
+    delegates stay who they are."""
     if len(authority.charters) >= _MOST_CHARTERS:
         raise HistoryError(
             f"the run {authority.run} has {len(authority.charters)} charters, more than "
             f"{_MOST_CHARTERS} can't be told: fork it to go on with a key of its own"
         )
-    return authority.amended(old, epoch, new.public_key, authority.delegates(epoch)).charters
+    return authority.amended(old, epoch, new.public_key, authority.delegates(epoch))
 
 
 def _keep_old(key: Path) -> Path:
     """Give the key file a second name, which is returned."""
-    number = 1
-    while key.with_name(f"{key.name}.{number}").exists():
-        number += 1
-    kept_as = key.with_name(f"{key.name}.{number}")
+    kept_as = unused(key.with_name(f"{key.name}.{{}}"))
     os.link(key, kept_as)
     return kept_as
 

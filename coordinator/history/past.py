@@ -205,6 +205,14 @@ def known_keys(directory: Path) -> list[bytes]:
     return keys
 
 
+def unused(pattern: Path) -> Path:
+    """The path with the first number in place of `{}` that names no file yet."""
+    number = 1
+    while pattern.with_name(pattern.name.format(number)).exists():
+        number += 1
+    return pattern.with_name(pattern.name.format(number))
+
+
 def _ordered(log: LogReader, archives: Sequence[LogReader]) -> tuple[LogReader, ...]:
     """The logs in the order of their versions; raises `HistoryError` where they leave a gap."""
     logs = (*sorted(archives, key=lambda archive: archive.base), log)

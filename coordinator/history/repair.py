@@ -13,7 +13,7 @@ from typing import TypeVar
 from coordinator import recovery
 from coordinator.directory import RunDirectory
 from coordinator.history.carve import Carved, carve
-from coordinator.history.past import Advance, HistoryError, Tell, known_keys, opened
+from coordinator.history.past import Advance, HistoryError, Tell, known_keys, opened, unused
 from coordinator.history.verify import contradicts, expected_row, verify
 from coordinator.log import (
     ARCHIVE,
@@ -38,8 +38,8 @@ from protocol.disk import sync_directory
 from protocol.errors import ShoalError
 from protocol.frozen import FrozenError
 from protocol.identity import KEY_BYTES
-from protocol.messages import Judged, Update
-from protocol.packing import WireError, pack, unpack
+from protocol.messages import Update
+from protocol.packing import WireError, unpack
 from protocol.replay import MismatchError
 from protocol.snapshot import state_digest
 from protocol.spec import RunSpec
@@ -92,7 +92,7 @@ def repair(path: Path, tell: Tell, advance: Advance) -> Repaired | None:
             )
         with ExitStack() as undo:
             source = _Source(directory.log_path, undo)
-            fresh = _unused(directory.log_path.with_name("log.repaired-{}.sqlite"))
+            fresh = unused(directory.log_path.with_name("log.repaired-{}.sqlite"))
             undo.callback(_remove, fresh)
             mending = _Mending(directory, directory.read_spec(), source, tell)
             version, reason = mending.write(fresh, advance)
@@ -215,7 +215,9 @@ class _Mending:
                 for judged in update.judged:
                     known = evaluations.get(judged.version)
                     if known is None or contradicts(known, judged, row.made_at):
-                        evaluations[judged.version] = _evaluation(judged, row)
+                        evaluations[judged.version] = EvaluationRow.told(
+                            judged, row.made_at, row.seconds
+                        )
                 if len(group) == _GROUP:
                     log.extend(group)
                     group.clear()
@@ -231,7 +233,7 @@ class _Mending:
         moved = []
         for version in self._wrong:
             path = self._directory.snapshots.open(version).path
-            aside = _unused(path.with_name(f"{path.stem}.damaged-{{}}.bin"))
+            aside = unused(path.with_name(f"{path.stem}.damaged-{{}}.bin"))
             path.rename(aside)
             moved.append(aside)
         return tuple(moved)
@@ -312,23 +314,8 @@ class _Mending:
         for key, value in self._source.notes().items():
             if key not in _OWN_NOTES and (whole or key != ENDED):
                 log.note(key, value)
-        log.note(ROOT, self._authority.root.hex())
-        log.note(CHARTERS, pack(list(self._authority.charters)))
+        recovery.keep_authority(log, self._authority)
         self._wrong += [v for v in self._directory.snapshots.versions() if v > version]
-
-
-def _evaluation(judged: Judged, row: UpdateRow) -> EvaluationRow:
-    """An evaluation as an update tells it."""
-    return EvaluationRow(
-        version=judged.version,
-        episodes=judged.episodes,
-        mean=judged.mean,
-        deviation=judged.deviation,
-        steps=judged.steps,
-        full=judged.full,
-        judged_at=row.made_at,
-        seconds=row.seconds,
-    )
 
 
 def _octets(value: Value, size: int) -> bytes | None:
@@ -345,7 +332,7 @@ def _exchange(log: Path, fresh: Path) -> Path:
     At every moment one of them is there whole; the old one's write-ahead log must be away by the
     time that SQLite could take it for that of the new one.
     """
-    kept_as = _unused(log.with_name("log.damaged-{}.sqlite"))
+    kept_as = unused(log.with_name("log.damaged-{}.sqlite"))
     wal = log.with_name(f"{log.name}-wal")
     try:
         os.link(log, kept_as)
@@ -359,14 +346,6 @@ def _exchange(log: Path, fresh: Path) -> Path:
             f"the repaired log can't take the place of {log} ({error.strerror}): see to the disk"
         ) from None
     return kept_as
-
-
-def _unused(pattern: Path) -> Path:
-    """The path with the first number in place of `{}` that names no file yet."""
-    number = 1
-    while pattern.with_name(pattern.name.format(number)).exists():
-        number += 1
-    return pattern.with_name(pattern.name.format(number))
 
 
 def _remove(file: Path) -> None:

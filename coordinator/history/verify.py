@@ -112,22 +112,11 @@ def expected_row(spec: RunSpec, row: UpdateRow, update: Update) -> UpdateRow:
     return replace(row, members=update.episodes // spec.environment.episodes, late=update.late)
 
 
-def expected_evaluation(row: EvaluationRow, judged: Judged) -> EvaluationRow:
-    """The row of an evaluation with what the signed message says too."""
-    return replace(
-        row,
-        episodes=judged.episodes,
-        mean=judged.mean,
-        deviation=judged.deviation,
-        steps=judged.steps,
-        full=judged.full,
-    )
-
-
 def contradicts(row: EvaluationRow, judged: Judged, told_at: float) -> bool:
     """Whether the row of an evaluation is another than what the update of that time tells, though
     the version was not judged once more since then."""
-    return row.judged_at <= told_at and row != expected_evaluation(row, judged)
+    told = EvaluationRow.told(judged, row.judged_at, row.seconds)
+    return row.judged_at <= told_at and row != told
 
 
 class _Proof:

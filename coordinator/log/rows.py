@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Self
 
 from protocol.errors import ShoalError
-from protocol.messages import TaskKind
+from protocol.messages import Judged, TaskKind
 
 RUN = "run"
 ROOT = "root"
@@ -71,6 +72,20 @@ class EvaluationRow:
     """Unix time"""
     seconds: float
     """for which the run had been led by then"""
+
+    @classmethod
+    def told(cls, judged: Judged, judged_at: float, seconds: float) -> Self:
+        """As an update tells it."""
+        return cls(
+            version=judged.version,
+            episodes=judged.episodes,
+            mean=judged.mean,
+            deviation=judged.deviation,
+            steps=judged.steps,
+            full=judged.full,
+            judged_at=judged_at,
+            seconds=seconds,
+        )
 
 
 @dataclass(frozen=True, slots=True)

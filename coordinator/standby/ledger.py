@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import time
 
-from coordinator import log as update_log
 from coordinator.directory import RunDirectory
 from coordinator.log import EvaluationRow, UpdateLog, UpdateRow
-from coordinator.recovery import Recovered, recover, remembered
+from coordinator.recovery import Recovered, keep_authority, recover, remembered
 from coordinator.standby.following import NOBODY, Entry, Precedence
 from protocol import replay
 from protocol.authority import Authority, precedence
 from protocol.messages import Update
-from protocol.packing import WireError, pack
+from protocol.packing import WireError
 from protocol.spec import RunSpec
 
 
@@ -63,8 +62,7 @@ class Ledger:
     def learn(self, authority: Authority) -> None:
         """Keep a longer authority for good. Raises `LogError`."""
         self.authority = authority
-        self.log.note(update_log.ROOT, authority.root.hex())
-        self.log.note(update_log.CHARTERS, pack(list(authority.charters)))
+        keep_authority(self.log, authority)
 
     def open(self, payload: bytes) -> Entry:
         """A signed update, proved. Raises `WireError`."""
@@ -93,16 +91,7 @@ class Ledger:
         self.log.append(self._row(entry))
         for judged in update.judged:
             self.log.record_evaluation(
-                EvaluationRow(
-                    version=judged.version,
-                    episodes=judged.episodes,
-                    mean=judged.mean,
-                    deviation=judged.deviation,
-                    steps=judged.steps,
-                    full=judged.full,
-                    judged_at=time.time(),
-                    seconds=self._seconds,
-                )
+                EvaluationRow.told(judged, judged_at=time.time(), seconds=self._seconds)
             )
         versions.add(after, update.digest_after)
         if update.state_digest:
