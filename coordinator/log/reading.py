@@ -224,9 +224,9 @@ class LogReader:
                     rows.append(UpdateRow(*row))
             except sqlite3.ProgrammingError as error:
                 raise LogError(f"the log {self._path} can't be read ({error})") from None
-            except sqlite3.Error as error:
+            except (sqlite3.Error, MemoryError) as error:
                 if not rows and count == 1:
-                    raise self._damage(version, str(error)) from None
+                    raise self._damage(version, _words(error)) from None
         # Python asks for the row after the one that it returns.
         return rows if rows or count == 1 else self._page(version, 1)
 
@@ -241,14 +241,18 @@ class LogReader:
     def _explained(self, problem: str, remedy: str = "") -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, OSError, MemoryError) as error:
             if not remedy and _is_of_the_disk(error):
                 remedy = "free the disk, or see to it"
             remedy = remedy or f"run `shoal repair {self._directory}`"
-            raise LogError(f"the log {self._path} {problem} ({error}): {remedy}") from None
+            raise LogError(f"the log {self._path} {problem} ({_words(error)}): {remedy}") from None
 
 
-def _is_of_the_disk(error: sqlite3.Error | OSError) -> bool:
+def _words(error: Exception) -> str:
+    return str(error) or "a value is said to be longer than any memory"
+
+
+def _is_of_the_disk(error: Exception) -> bool:
     """Whether the disk is at fault, not what was written there."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     return isinstance(error, OSError) or code in _OF_THE_DISK

@@ -163,6 +163,23 @@ def test_damage_of_an_index_is_found_and_mended(run_dir: Path) -> None:
     assert mended(run_dir) is not None and proved(run_dir).sound
 
 
+def test_length_that_no_memory_holds_is_damage(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So SQLite puts it where a damaged row claims to be huge."""
+
+    class Greedy:
+        def execute(self, query: str, values: object = ()) -> None:
+            raise MemoryError
+
+    with LogReader(run_dir / "log.sqlite") as log, monkeypatch.context() as patch:
+        patch.setattr(log, "_connection", Greedy())
+        with pytest.raises(LogError, match=r"longer than any memory.*shoal repair"):
+            log.evaluations()
+        with pytest.raises(LogError, match=r"damaged at update 3 .*longer than any memory"):
+            list(log.rows(3, 5))
+
+
 def test_wrong_spec_is_found(run_dir: Path) -> None:
     file = run_dir / "spec.toml"
     file.write_text(file.read_text().replace("seed = 5", "seed = 6"))
