@@ -16,7 +16,6 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from protocol import topics
-from protocol.authority import Announcement
 from protocol.envelope import Wrapping, open_plain, peek_signed, plain, wrapping_of
 from protocol.greeting import Introduction
 from protocol.messages import (
@@ -26,7 +25,6 @@ from protocol.messages import (
     Chunk,
     ChunkRequest,
     Credit,
-    Epoch,
     Holding,
     Latest,
     Manifest,
@@ -42,8 +40,7 @@ from protocol.messages import (
     WorkerState,
 )
 from protocol.packing import WireError
-from protocol.spec import RunSpec
-from worker import replica, serving
+from worker import news, replica, serving
 from worker.commands import (
     LEFT,
     NO_ENVIRONMENT,
@@ -56,6 +53,7 @@ from worker.commands import (
 )
 from worker.evaluation.jobs import Evaluation
 from worker.handshake import Handshake, UnsuitableError, WrongLineError
+from worker.news import counted
 from worker.outbox import Outbox
 from worker.presence import Presence
 from worker.replica import Replica
@@ -262,8 +260,17 @@ class Session:
     def view(self) -> View:
         """What the volunteer may want to know now."""
         following, work = self.replica, self.workload
+        idle = news.idle_because(
+            self.handshake.run,
+            self.handshake.epoch,
+            self._presence,
+            following,
+            running=self._running,
+            ready=self._introduction is not None,
+            finishing=self._finishing,
+        )
         if following is None or work is None:
-            return View(idle_because=self._idle_because())
+            return View(idle_because=idle)
         return View(
             version=following.version,
             running=self._running,
@@ -277,7 +284,7 @@ class Session:
             refused=work.outcomes["refused"],
             unanswered=self._unanswered,
             given=self.serving.given,
-            idle_because=self._idle_because(),
+            idle_because=idle,
         )
 
     @property
@@ -289,36 +296,6 @@ class Session:
     def _unanswered(self) -> int:
         """Results that the coordinator has not answered for."""
         return len(self.workload.outbox) if self.workload is not None else 0
-
-    def _idle_because(self) -> str:
-        """Why nothing is being evaluated; empty while something is."""
-        epoch, following, presence = self.handshake.epoch, self.replica, self._presence
-        share = following.snapshot_share if following is not None else None
-        if self._running:
-            return ""
-        if not presence.connected:
-            return "no connection to the broker"
-        if epoch is None or following is None:
-            return f"waiting for the coordinator of {self.handshake.run} to announce itself"
-        if self._introduction is None:
-            return "starting evaluation"
-        if epoch.state == "paused":
-            return "the run is paused by its host" + (f": {epoch.reason}" if epoch.reason else "")
-        if presence.absent:
-            return presence.absent
-        if not presence.welcomed:
-            return "said hello, waiting for the welcome"
-        if share is not None:
-            return f"fetching a snapshot, {share:.0%} is here"
-        if following.behind:
-            return f"catching up from version {following.version} to {following.latest_heard}"
-        if presence.phase == "paused":
-            return "the run is paused by its host"
-        if self._finishing:
-            return "waiting for answers to the last results"
-        if presence.phase == "updating":
-            return "the update is being made"
-        return "waiting for a task"
 
     # Who speaks.
 
@@ -336,46 +313,20 @@ class Session:
             self._leave(LEFT, f"the run {epoch.run} is {epoch.state}{why}")
             return
         if known is None:
-            self._introduce_run(epoch, spec)
+            who, checked = self.handshake.leadership(), self.settings.checked
+            self._commands.append(Say(news.introduced(epoch.run, spec, who, checked)))
             self._commands.append(StartEvaluation(spec))
             initial = bytes.fromhex(spec.policy.initial_digest)
             self.replica = Replica(spec.versions_kept, self._random, initial)
             self.workload = Workload(spec, self.replica, self._random)
             self._do(self.replica.tick(now), now)
-        self._tell_news(known, led)
+        self._commands += news.changed(known, led, self.handshake.leadership(), self._unanswered)
         if known is None or led.precedence != known.precedence:
             self._lose_session(now)
             self._presence.begin_anew(now)
         if self.replica is not None:
             self.replica.led(epoch.number)
             self._do(self.replica.known(epoch.version, epoch.digest, now), now)
-
-    def _introduce_run(self, epoch: Epoch, spec: RunSpec) -> None:
-        checked = "NOT checked against a join line"
-        if self.settings.checked:
-            checked = "as the join line says"
-        self._commands.append(
-            Say(
-                f"run {epoch.run}: {spec.environment.id}, {spec.policy.kind} policy with "
-                f"{spec.size:,} parameters; led by {self.handshake.leadership()} ({checked})"
-            )
-        )
-
-    def _tell_news(self, known: Announcement | None, led: Announcement) -> None:
-        """What the volunteer should know of an announcement that holds from now on."""
-        epoch = led.epoch
-        if known is not None and led.leader != known.leader:
-            who = self.handshake.leadership()
-            self._commands.append(Say(f"led by {who} from now on (epoch {epoch.number})", True))
-        elif known is not None and led.precedence != known.precedence:
-            self._commands.append(Say(f"the coordinator is back (epoch {epoch.number})", True))
-        state = "running" if known is None else known.epoch.state
-        if epoch.state == "paused" and (known is None or epoch.reason != known.epoch.reason):
-            kept = f", {counted(self._unanswered, 'result')} kept" if self._unanswered else ""
-            why = f"the host says: {epoch.reason}" if epoch.reason else "the host paused the run"
-            self._commands.append(Say(f"{why}; waiting{kept}", warning=True))
-        elif epoch.state != state:
-            self._commands.append(Say(f"the run is {epoch.state}"))
 
     def _hear_beat(self, payload: bytes, now: float) -> None:
         beat = open_plain(payload)
@@ -665,8 +616,3 @@ class Session:
             topic = self.handshake.topic(topics.status)
             self._commands.append(Send(topic, self.handshake.bye(lost=False), 1))
         self._commands.append(Leave(code, text))
-
-
-def counted(count: int, word: str) -> str:
-    """A count and its word: `1 task`, `2 tasks`."""
-    return f"{count} {word}{'s' * (count != 1)}"

@@ -1,0 +1,87 @@
+"""What a volunteer is told of the run and of what the worker waits for, in words. Pure."""
+
+from __future__ import annotations
+
+from protocol.authority import Announcement
+from protocol.messages import Epoch
+from protocol.spec import RunSpec
+from worker.commands import Say
+from worker.presence import Presence
+from worker.replica import Replica
+
+
+def counted(count: int, word: str) -> str:
+    """A count and its word: `1 task`, `2 tasks`."""
+    return f"{count} {word}{'s' * (count != 1)}"
+
+
+def introduced(run: str, spec: RunSpec, leadership: str, checked: bool) -> str:
+    """A run that we come to know; `checked`: whether the join line named the key that leads it."""
+    proof = "as the join line says" if checked else "NOT checked against a join line"
+    return (
+        f"run {run}: {spec.environment.id}, {spec.policy.kind} policy with "
+        f"{spec.size:,} parameters; led by {leadership} ({proof})"
+    )
+
+
+def changed(
+    known: Announcement | None, led: Announcement, leadership: str, unanswered: int
+) -> list[Say]:
+    """What is new in an announcement that holds from now on, after `known`; `unanswered`: results
+    that are kept meanwhile."""
+    lines = []
+    epoch = led.epoch
+    if known is not None and led.leader != known.leader:
+        lines.append(Say(f"led by {leadership} from now on (epoch {epoch.number})", warning=True))
+    elif known is not None and led.precedence != known.precedence:
+        lines.append(Say(f"the coordinator is back (epoch {epoch.number})", warning=True))
+    state = "running" if known is None else known.epoch.state
+    if epoch.state == "paused" and (known is None or epoch.reason != known.epoch.reason):
+        kept = f", {counted(unanswered, 'result')} kept" if unanswered else ""
+        why = f"the host says: {epoch.reason}" if epoch.reason else "the host paused the run"
+        lines.append(Say(f"{why}; waiting{kept}", warning=True))
+    elif epoch.state != state:
+        lines.append(Say(f"the run is {epoch.state}"))
+    return lines
+
+
+def idle_because(
+    run: str,
+    epoch: Epoch | None,
+    presence: Presence,
+    following: Replica | None,
+    *,
+    running: int,
+    ready: bool,
+    finishing: bool,
+) -> str:
+    """Why nothing is being evaluated; empty while something is.
+
+    `running`: tasks being evaluated; `ready`: whether evaluation has started; `finishing`: whether
+    no new tasks are taken.
+    """
+    if running:
+        return ""
+    if not presence.connected:
+        return "no connection to the broker"
+    if epoch is None or following is None:
+        return f"waiting for the coordinator of {run} to announce itself"
+    if not ready:
+        return "starting evaluation"
+    if epoch.state == "paused":
+        return "the run is paused by its host" + (f": {epoch.reason}" if epoch.reason else "")
+    if presence.absent:
+        return presence.absent
+    if not presence.welcomed:
+        return "said hello, waiting for the welcome"
+    if following.snapshot_share is not None:
+        return f"fetching a snapshot, {following.snapshot_share:.0%} is here"
+    if following.behind:
+        return f"catching up from version {following.version} to {following.latest_heard}"
+    if presence.phase == "paused":
+        return "the run is paused by its host"
+    if finishing:
+        return "waiting for answers to the last results"
+    if presence.phase == "updating":
+        return "the update is being made"
+    return "waiting for a task"
