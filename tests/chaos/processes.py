@@ -124,6 +124,13 @@ def worker(url: str, home: Path, *arguments: str) -> Iterator[Running]:
         yield process
 
 
+def undisturbed_hash(path: Path, *run: str) -> str:
+    """The hash that a run returns with one worker and nothing happening; `path` is its room."""
+    with host(*run, run_dir=path / "run") as (leader, url), worker(url, path / "home"):
+        assert leader.await_end() == 0, leader.lines
+        return str(leader.last_json()["params_hash"])
+
+
 def updates(run_dir: Path) -> list[dict[str, Any]]:
     """The updates that the run directory tells of so far."""
     text = (run_dir / "metrics.jsonl").read_text(encoding="utf-8")

@@ -15,7 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.processes import Running, await_updates, host, running, updates, worker
+from tests.chaos.processes import (
+    Running,
+    await_updates,
+    host,
+    running,
+    undisturbed_hash,
+    updates,
+    worker,
+)
 
 RUN = ("CartPole-v1", "--seed", "5", "--updates", "8", "--normalize", "--set", "stop.target=1e9")
 RUN += ("--quorum", "1", "--max-staleness", "0", "--set", "environment.max_steps=40")
@@ -38,13 +46,7 @@ def logged(run_dir: Path) -> int:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The hash of the run when nothing happens."""
-    path = tmp_path_factory.mktemp("undisturbed")
-    with (
-        host(*RUN, run_dir=path / "run") as (leader, url),
-        worker(url, path / "home"),
-    ):
-        assert leader.await_end() == 0, leader.lines
-        return str(leader.last_json()["params_hash"])
+    return undisturbed_hash(tmp_path_factory.mktemp("undisturbed"), *RUN)
 
 
 def test_a_host_killed_twice_comes_to_the_same_end(undisturbed: str, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.processes import Running, await_updates, host, updates, worker
+from tests.chaos.processes import Running, await_updates, host, undisturbed_hash, updates, worker
 
 RUN = ("CartPole-v1", "--seed", "5", "--updates", "6", "--normalize", "--set", "stop.target=1e9")
 SYNCHRONOUS = ("--quorum", "1", "--max-staleness", "0")
@@ -24,12 +24,7 @@ def finish(leader: Running) -> str:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The hash of the run with one worker and nothing happening."""
-    path = tmp_path_factory.mktemp("undisturbed")
-    with (
-        host(*RUN, *SYNCHRONOUS, run_dir=path / "run") as (leader, url),
-        worker(url, path / "home"),
-    ):
-        return finish(leader)
+    return undisturbed_hash(tmp_path_factory.mktemp("undisturbed"), *RUN, *SYNCHRONOUS)
 
 
 @pytest.mark.parametrize("count", [2, 3])

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from protocol.identity import Identity
-from tests.chaos.processes import DEADLINE, await_updates, host, running, worker
+from tests.chaos.processes import DEADLINE, await_updates, running, undisturbed_hash, worker
 from tests.protocol.mosquitto import Mosquitto
 
 UPDATES = 24
@@ -39,13 +39,7 @@ def await_history(run_dir: Path, count: int) -> None:
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The hash of the run when nothing happens."""
-    path = tmp_path_factory.mktemp("undisturbed")
-    with (
-        host(*RUN, run_dir=path / "run") as (leader, url),
-        worker(url, path / "home"),
-    ):
-        assert leader.await_end() == 0, leader.lines
-        return str(leader.last_json()["params_hash"])
+    return undisturbed_hash(tmp_path_factory.mktemp("undisturbed"), *RUN)
 
 
 @pytest.fixture
@@ -75,19 +69,10 @@ def test_a_standby_takes_the_place_of_a_killed_host(
         ]
         await_updates(run_dir, 3)
         leader.signal(signal.SIGKILL)
-        killed = time.monotonic()
         leader.process.wait()
-        phases = {}
-        for phase, line in (
-            ("silence noticed", "nobody leads"),
-            ("peers asked", "resumed run "),
-            ("announced", "we lead now"),
-        ):
+        for line in ("nobody leads", "resumed run ", "we lead now"):
             standby.await_line(line)
-            phases[phase] = time.monotonic() - killed
         await_updates(own_dir, 1)
-        phases["first update"] = time.monotonic() - killed
-        print("seconds after the kill:", {k: round(v, 2) for k, v in phases.items()})
         for helper in workers:
             helper.signal(signal.SIGSTOP)
         made = len(history(own_dir))
