@@ -472,7 +472,6 @@ def main() -> None:
     command.add_argument("url")
     command = commands.add_parser("work")
     command.add_argument("url")
-    command.add_argument("--slow", type=float, default=0.0, help="log callbacks that take longer")
     options = parser.parse_args()
     if options.command == "coordinate":
         asyncio.run(coordinate(options.where, options.url))
