@@ -53,6 +53,7 @@ from protocol.clock import now
 from protocol.envelope import Wrapping, open_plain, open_sealed, wrapping_of
 from protocol.errors import ShoalError
 from protocol.frozen import Frozen
+from protocol.greeting import STANDBY
 from protocol.identity import fingerprint, new_session
 from protocol.link import Link, Will, client_id
 from protocol.messages import Phase, RunState
@@ -368,7 +369,8 @@ class Server:
             return
         current = [h for h in hello.held if not self._went_without(h.task, h.version)]
         held = genuine(self._leader.run, self._secret, id, current)
-        self._decide(Joined(id, hello.credit, hello.speed, held))
+        stands_by = hello.device == STANDBY
+        self._decide(Joined(id, hello.credit, hello.speed, held, stands_by))
 
     def _hear_sealed(self, kind: topics.Kind, id: SessionId, payload: bytes) -> None:
         peer = self._peers.get(id)
@@ -464,7 +466,7 @@ class Server:
                 self._tell(command)
 
     def _tell(self, happened: Happened) -> None:
-        self.progress.workers = len(self._pool.sessions)
+        self.progress.workers = self._pool.workers
         id = happened.session
         if id is None:
             self._say(happened.what)

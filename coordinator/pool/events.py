@@ -35,12 +35,16 @@ class HeldLease:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """A session was welcomed; `speed` is declared, in environment steps per second, 0 unknown."""
+    """A session was welcomed; `speed` is declared, in environment steps per second, 0 unknown.
+
+    Who `stands_by` keeps the run's log, and is no worker.
+    """
 
     session: SessionId
     credit: int
     speed: float
     held: tuple[HeldLease, ...] = ()
+    stands_by: bool = False
 
 
 @dataclass(frozen=True, slots=True)

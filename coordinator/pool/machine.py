@@ -191,6 +191,11 @@ class Pool:
         return self.version + self.updating
 
     @property
+    def workers(self) -> int:
+        """Sessions of workers that are here."""
+        return self._roster.workers
+
+    @property
     def progress(self) -> tuple[int, int]:
         """(accepted, all) directions of the open batch."""
         batch = self._next if self.updating else self._open
@@ -200,7 +205,7 @@ class Pool:
         """Why no worker is being fed right now; empty while work is out."""
         if self.ended:
             return "the run has ended"
-        if not self.sessions:
+        if not self.workers:
             return "no worker is here: give the join line to somebody"
         if self.leases:
             return ""
@@ -219,7 +224,9 @@ class Pool:
             self._gathers_until = now + GATHER_SECONDS
         session = self.sessions.get(event.session)
         if session is None:
-            session = self._roster.enter(event.session, event.credit, event.speed, now)
+            session = self._roster.enter(
+                event.session, event.credit, event.speed, now, event.stands_by
+            )
             self._commands.append(Happened("joined", event.session))
         else:
             # It may have missed tasks meanwhile; what it still finishes counts all the same.
@@ -682,10 +689,10 @@ class Pool:
         elif stop.episodes is not None and self.episodes >= stop.episodes:
             self._final = f"{self.episodes:,} episodes are used"
         elif stop.seconds is not None and now - self.started >= stop.seconds:
-            if not self.sessions and now < self._patient_until:
+            if not self.workers and now < self._patient_until:
                 return
             self._final = f"{stop.seconds:g} s have passed"
-            if not self.sessions:
+            if not self.workers:
                 self._end(self.version, reached=False, reason=f"{self._final}, no worker is here")
                 return
         else:

@@ -40,6 +40,8 @@ class Session:
     """consecutive own failures"""
     members: int = 0
     """members that counted"""
+    stands_by: bool = False
+    """it is no worker"""
     queue: OrderedDict[SessionId, Session] | None = None
     """where it waits for work"""
 
@@ -71,6 +73,8 @@ class Roster:
         """sessions with a task and room for another, likewise"""
         self.owed: dict[SessionId, Session] = {}
         """sessions with results that are not acknowledged yet"""
+        self.workers = 0
+        """sessions of workers"""
         self._eligible: dict[str, int] = {}
         self._takers = 0
         self._weights: dict[SessionId, float] = {}
@@ -87,9 +91,12 @@ class Roster:
         """The workers that could take a task now."""
         return frozenset(id.worker for queue in (self.idle, self.roomy) for id in queue)
 
-    def enter(self, id: SessionId, credit: int, speed: float, now: float) -> Session:
+    def enter(
+        self, id: SessionId, credit: int, speed: float, now: float, stands_by: bool = False
+    ) -> Session:
         """A new session that declares its speed."""
-        session = self.sessions[id] = Session(id, 0, Pace(speed), now)
+        session = self.sessions[id] = Session(id, 0, Pace(speed), now, stands_by=stands_by)
+        self.workers += not stands_by
         self.set_credit(session, credit)
         return session
 
@@ -97,6 +104,7 @@ class Roster:
         """Forget a session: it, or None if it was not here."""
         session = self.sessions.pop(id, None)
         if session is not None:
+            self.workers -= not session.stands_by
             self.set_credit(session, 0)
             self._queue(session, None)
             self.owed.pop(id, None)

@@ -1193,6 +1193,20 @@ def test_the_pool_says_why_nobody_is_fed() -> None:
     assert driver.pool.quiet_because() == "all workers are paused"
 
 
+def test_who_stands_by_is_no_worker() -> None:
+    driver = Driver(spec(16, stop={"seconds": 5.0}, centre={"evaluate_every": 1}))
+    driver.send(Joined(A, credit=0, speed=0.0, stands_by=True))
+    driver.send(Joined(B, credit=0, speed=0.0))
+    assert driver.pool.workers == 1
+    driver.send(Left(B, "left"))
+    assert driver.pool.workers == 0
+    assert driver.pool.quiet_because() == "no worker is here: give the join line to somebody"
+    driver.tick(6.0)
+    assert driver.pool.ended, "nobody will ever judge the centre"
+    driver.send(Left(A, "left"))
+    assert driver.pool.workers == 0
+
+
 # A function of its events.
 
 

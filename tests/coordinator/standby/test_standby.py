@@ -101,6 +101,9 @@ async def test_a_standby_goes_on_to_the_same_end(kind: str, tmp_path: Path) -> N
         await standby.version(3)
         await standby.said("entrusted")
         assert secret(tmp_path / "first") == secret(tmp_path / "host")
+        for one in (worker, other):
+            await one.until(lambda one=one: one.key is not None)
+        assert run.server.progress.workers == 2
         await run.end()
         await work(worker)
         await work(other)
