@@ -208,6 +208,9 @@ class Replica:
         """The coordinator hears us; the run is at this version, with these parameters."""
         self._connected = True
         self._asking.hurry()
+        if version < self.version and version not in self.points:
+            # Whoever leads went back, and there is nothing left to compare, or to evaluate there.
+            self._mismatch(version, f"the run went back to version {version} from {self.version}")
         return self.known(version, digest, now)
 
     def disconnected(self, now: float) -> list[Command]:

@@ -451,6 +451,29 @@ def test_a_proved_digest_is_held_against_ours_now_and_later():
     assert world.dropped == 2
 
 
+def test_a_run_that_went_far_back_is_followed_there():
+    """Further than the versions that are kept, so no digest tells."""
+    world = World(HOST)
+    for version in range(LENGTH):
+        world.update(version)
+    back = LENGTH - len(world.replica.points) - 1
+    world.obey(world.replica.welcomed(back, HOST.digest(back), world.now))
+    assert world.dropped == 1
+    assert f"went back to version {back} from {LENGTH}" in world.told[-1]
+    for version in range(back):
+        world.update(version)
+    assert (world.replica.version, world.dropped) == (back, 1)
+    assert not world.replica.behind
+
+
+def test_a_run_that_went_a_little_back_keeps_what_it_has():
+    world = World(HOST)
+    for version in range(LENGTH):
+        world.update(version)
+    world.obey(world.replica.welcomed(LENGTH - 1, HOST.digest(LENGTH - 1), world.now))
+    assert world.dropped == 0
+
+
 def test_a_run_that_went_another_way_is_followed_there():
     """The host went back and made other versions, in a later epoch."""
     world = World(FORK)
