@@ -91,7 +91,9 @@ def make_run(spec: RunSpec, path: Path, updates: int) -> tuple[str, list[bytes],
 def by_a_worker(spec: RunSpec, payloads: list[bytes]) -> str:
     """The digest that a worker's code comes to."""
     follower = Follower(spec)
-    state = follower.begin().state
+    first = follower.begin()
+    assert first is not None, "the spec tells version 0"
+    state = first.state
     for payload in payloads:
         state = follower.apply(state, peek_signed(payload)).state  # type: ignore[arg-type]
     return state_digest(state).hex()

@@ -28,11 +28,20 @@ from protocol.envelope import Wrapping, wrapping_of
 from protocol.identity import MAC_BYTES
 from protocol.messages import Task, decode
 from protocol.packing import WireError
-from tests.chaos.processes import Running, await_updates, running, updates, worker
+from tests.chaos.processes import Running, await_updates, join_url, running, updates, worker
 from tests.protocol.mosquitto import Mosquitto, free_port
 
 UPDATES = 20
-SPEC = ("CartPole-v1", "--seed", "5", "--normalize", "--quorum", "1", "--max-staleness", "0")
+SPEC: tuple[str, ...] = (
+    "CartPole-v1",
+    "--seed",
+    "5",
+    "--normalize",
+    "--quorum",
+    "1",
+    "--max-staleness",
+    "0",
+)
 SPEC += ("--updates", str(UPDATES), "--set", "stop.target=1e9", "--population", "128")
 SPEC += ("--set", "environment.max_steps=100")
 SMALL_TASKS = ("--set", "pool.task_seconds=0.02", "--set", "pool.minimum_task_seconds=0")
@@ -127,12 +136,10 @@ class Trial:
         """One more worker."""
         return self._stack.enter_context(worker(url, self.path / name))
 
-    def workers(self, leader: Running) -> str:
-        """Two workers: the URL that they joined with."""
-        url = leader.await_line("shoal join mqtt://").split("shoal join ")[1].strip()
+    def workers(self, leader: Running) -> None:
+        """Two workers of that host."""
         for name in ("first", "second"):
-            self.worker(name, url)
-        return url
+            self.worker(name, join_url(leader))
 
     def mosquitto(self) -> Mosquitto:
         """A broker of its own that keeps its port over restarts."""
@@ -174,7 +181,7 @@ def kill_host(trial: Trial, wait: Callable[[], None]) -> float:
 def kill_worker(trial: Trial, wait: Callable[[], None]) -> float:
     """A worker dies, another one joins."""
     leader = trial.own_broker()
-    url = leader.await_line("shoal join mqtt://").split("shoal join ")[1].strip()
+    url = join_url(leader)
     victim = trial.worker("victim", url)
     trial.worker("other", url)
     spy = Spy(trial.port)
@@ -215,14 +222,11 @@ def kill_leader(trial: Trial, wait: Callable[[], None]) -> float:
         check=True,
     )
     leader = trial.at_broker("--delegate", shown.stdout.split()[-1])
-    url = leader.await_line("shoal join mqtt://").split("shoal join ")[1].strip()
     first_dir, trial.run_dir = trial.run_dir, trial.path / "standby"
-    standby = trial._stack.enter_context(
-        running("shoal", "host", "--standby", url, "--home", home, "--run-dir", str(trial.run_dir))
-    )
+    standing = ("host", "--standby", join_url(leader), "--home", home)
+    standby = trial.start(*standing, "--run-dir", trial.run_dir)
     standby.await_line("rank")
-    for name in ("first", "second"):
-        trial.worker(name, url)
+    trial.workers(leader)
     spy = Spy(trial.port)
     await_updates(first_dir, 1)
     wait()
@@ -242,6 +246,21 @@ KINDS: dict[str, Callable[[Trial, Callable[[], None]], float]] = {
 }
 
 
+def attempt(kind: str, path: Path, version: int, delay: float) -> tuple[float, str]:
+    """A run in which one dies so many seconds after an update: seconds to the next task, and the
+    hash at the end."""
+    with ExitStack() as stack:
+        trial = Trial(path, stack)
+        run_dir = trial.run_dir
+
+        def wait() -> None:
+            await_updates(run_dir, version)
+            time.sleep(delay)  # the moment is random by design
+
+        took = KINDS[kind](trial, wait)
+        return took, final_hash(trial.run_dir)
+
+
 def main() -> None:
     """Run the trials one after the other, print a line for each, then what they came to."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -256,20 +275,10 @@ def main() -> None:
         for kind in KINDS if options.kill == "all" else (options.kill,):
             same, seconds = 0, []
             for number in range(options.runs):
-                with ExitStack() as stack:
-                    trial = Trial(Path(directory) / f"{kind}-{number}", stack)
-                    place = trial.run_dir
-                    version = moments.randint(1, UPDATES - 4)
-                    delay = moments.uniform(0.0, whole / UPDATES)
-
-                    def wait(
-                        place: Path = place, version: int = version, delay: float = delay
-                    ) -> None:
-                        await_updates(place, version)
-                        time.sleep(delay)  # the moment is random by design
-
-                    took = KINDS[kind](trial, wait)
-                    found = final_hash(trial.run_dir)
+                version = moments.randint(1, UPDATES - 4)
+                delay = moments.uniform(0.0, whole / UPDATES)
+                path = Path(directory) / f"{kind}-{number}"
+                took, found = attempt(kind, path, version, delay)
                 same += found == expected
                 seconds.append(took)
                 verdict = "same" if found == expected else f"OTHER hash {found}"

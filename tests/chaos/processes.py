@@ -113,8 +113,12 @@ def host(*arguments: str, run_dir: Path) -> Iterator[tuple[Running, str]]:
     """A host with its own broker on a free port, and the URL that workers join with."""
     command = ["shoal", "host", *arguments, "--broker", "embedded", "--port", "0"]
     with running(*command, "--run-dir", str(run_dir), "--json") as process:
-        line = process.await_line("shoal join mqtt://")
-        yield process, line.split("shoal join ")[1].strip()
+        yield process, join_url(process)
+
+
+def join_url(host: Running) -> str:
+    """What workers join a host's run with, once it says so."""
+    return host.await_line("shoal join mqtt://").split("shoal join ")[1].strip()
 
 
 @contextmanager

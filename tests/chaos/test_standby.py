@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from protocol.identity import Identity
-from tests.chaos.processes import DEADLINE, await_updates, running, undisturbed_hash, worker
+from tests.chaos.processes import (
+    DEADLINE,
+    await_updates,
+    join_url,
+    running,
+    undisturbed_hash,
+    worker,
+)
 from tests.protocol.mosquitto import Mosquitto
 
 UPDATES = 24
@@ -60,7 +67,7 @@ def test_a_standby_takes_the_place_of_a_killed_host(
     hosting += ("--delegate", identity.fingerprint, "--run-dir", str(run_dir))
     with ExitStack() as stack:
         leader = stack.enter_context(running(*hosting))
-        url = leader.await_line("shoal join mqtt://").split("shoal join ")[1].strip()
+        url = join_url(leader)
         standing = ("shoal", "host", "--standby", url, "--key", str(key), "--json")
         standby = stack.enter_context(running(*standing, "--run-dir", str(own_dir)))
         standby.await_line("entrusted with the run's secret")
