@@ -399,7 +399,7 @@ class Replica:
             return
         if self._receiving(now):
             return
-        if max(self._known, self._hint) <= self.version and not self._lacks_beginning:
+        if self.latest_heard <= self.version and not self._lacks_beginning:
             self._asking.rest()
             return
         if self._job is not None or self._can_go_on:
