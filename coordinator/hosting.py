@@ -186,6 +186,9 @@ async def _stand(standby: Standby, role: Role, run: Run, course: Course) -> Epoc
             return await standby.follow()  # to its end
         if role == "resume" and _is_ours(standby.led_by, run, course):
             return None
+        if role == "take over" and await standby.listen(LISTEN_SECONDS):
+            # Nobody else may have all that the leader has: once it steps aside it is only set aside.
+            await standby.draw_level()
         # Whoever leads an earlier epoch than our last has missed it, and steps aside for us.
         heeds = role == "resume" and not standby.outranks(course.epoch)
         lives = heeds and await standby.listen(LISTEN_SECONDS)
@@ -296,7 +299,7 @@ def _open_ledger(
     directory: RunDirectory, spec: RunSpec, authority: Authority, tell: Callable[[str], None]
 ) -> Ledger:
     directory.write_spec(spec)
-    log = UpdateLog(directory.log_path, directory.run)
+    log = UpdateLog(directory.log_path, directory.run, go_on="start the standby again")
     try:
         if log.version > 0:
             recovered = recover(spec, directory, log, authority, tell)

@@ -53,14 +53,18 @@ class UpdateLog(LogReader):
     one process may write, see `coordinator.directory`.
     """
 
-    def __init__(self, path: Path, run: str, *, keep_returns: bool = False) -> None:
+    def __init__(
+        self, path: Path, run: str, *, keep_returns: bool = False, go_on: str = ""
+    ) -> None:
         """Open the log, or make it for this run. Raises `LogError`.
 
-        `keep_returns` keeps results that were used, for whoever wants to look at them.
+        `keep_returns` keeps results that were used, for whoever wants to look at them. `go_on`:
+        what to do after a write that failed, where that is not to resume the run from here.
         """
         self._path = path
         self._lock = threading.Lock()
         self._keep_returns = keep_returns
+        self._go_on = go_on or f"go on with `shoal host --resume {path.parent}`"
         self._base = 0
         self._ends = array("Q", [0])
         self._closing = ExitStack()
@@ -256,8 +260,8 @@ class UpdateLog(LogReader):
     def _writing(self, problem: str, then: str = "") -> Iterator[None]:
         """A transaction: synced when it ends, or it leaves no trace. `then`: what to do once the
         disk is free, where that is not to go on with the run."""
-        then = then or f"go on with `shoal host --resume {self._directory}`"
-        with self._explained(problem, f"free the disk, then {then}"), self._transaction():
+        remedy = f"free the disk, then {then or self._go_on}"
+        with self._explained(problem, remedy), self._transaction():
             yield
 
     @contextmanager

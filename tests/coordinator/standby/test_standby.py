@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -306,7 +307,7 @@ async def test_taking_over_makes_the_leader_step_aside(tmp_path: Path) -> None:
         await work(worker, 5)
         await standby.version(5)
         async with returning(tmp_path / "host", url, "take over") as old:
-            await old.said("peers had updates 3 to 4")
+            await old.said("level with who leads: versions 3 to 5 caught up")
             await standby.said("in epoch 3: go on as its standby")
             await work(worker)
             outcome, seen = await old.outcome(), await standby.outcome()
@@ -314,6 +315,30 @@ async def test_taking_over_makes_the_leader_step_aside(tmp_path: Path) -> None:
     assert worker.heard.epochs[-1].rank == 0
     assert payloads(tmp_path / "host") == payloads(tmp_path / "first")
     assert outcome.params_hash == seen.params_hash == params_hash(states_of(spec, 8)[-1].theta)
+
+
+async def test_taking_over_loses_nothing_that_only_the_leader_has(tmp_path: Path) -> None:
+    spec = spec_of(**EXACT)
+    async with (
+        broker(tmp_path / "broker") as url,
+        hosted(spec, tmp_path / "host", url, FIRST) as run,
+        following(run, url, tmp_path / "first", FIRST) as standby,
+        steady(run, pause_at=1) as worker,
+    ):
+        await standby.version(1)
+        await run.end()
+        await worker.until(lambda: worker.heard.epochs[-1].number == 2)
+        await work(worker, 6)
+        await standby.version(6)
+        await worker.until(lambda: 5 in worker.kept)
+        worker.kept = {5: worker.kept[5]}  # as after many more updates than workers keep
+        async with returning(tmp_path / "host", url, "take over") as old:
+            await old.said("at version 6 (params_hash")
+            await work(worker)
+            await old.outcome()
+            await standby.outcome()
+    assert payloads(tmp_path / "host") == payloads(tmp_path / "first")
+    assert not [line for line in standby.lines if "aside:" in line]
 
 
 async def test_the_first_of_two_standbys_leads_and_then_the_second(tmp_path: Path) -> None:
@@ -643,6 +668,28 @@ async def test_idle_standby_asks_for_proof_and_nobody_is_told(tmp_path: Path) ->
         assert not standby.says("nobody leads")
         joined = [line for line in run.lines if "joined" in line]
         assert len(joined) == 1 and joined[0].endswith("(standby, standby): joined")
+
+
+async def test_full_disk_of_a_standby_is_its_own_affair(tmp_path: Path) -> None:
+    """It can't resume: it has no key of the run. It is started again, and gets the rest."""
+    spec = spec_of(**EXACT)
+    async with (
+        broker(tmp_path / "broker") as url,
+        hosted(spec, tmp_path / "host", url, FIRST) as run,
+        steady(run, pause_at=2) as worker,
+    ):
+        async with following(run, url, tmp_path / "first", FIRST) as standby:
+            await standby.version(2)
+            taken = sqlite3.connect(tmp_path / "first" / "log.sqlite")
+            with contextlib.closing(taken):
+                taken.execute("BEGIN IMMEDIATE")  # what keeps the disk from taking more
+                await work(worker, 4)
+                with pytest.raises(ShoalError, match="free the disk, then start the standby again"):
+                    await standby.outcome()
+        async with following(run, url, tmp_path / "first", FIRST) as standby:
+            await work(worker)
+            assert (await standby.outcome()).updates == 8
+    assert payloads(tmp_path / "first") == payloads(tmp_path / "host")
 
 
 async def test_directory_of_another_run_is_refused(tmp_path: Path) -> None:
