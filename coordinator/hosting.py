@@ -186,6 +186,9 @@ async def _stand(standby: Standby, role: Role, run: Run, course: Course) -> Epoc
             return await standby.follow()  # to its end
         if role == "resume" and _is_ours(standby.led_by, run, course):
             return None
+        if role == "take over" and await standby.listen(LISTEN_SECONDS):
+            # What only the leader has would be set aside once it steps aside.
+            await standby.draw_level()
         # Whoever leads an earlier epoch than our last has missed it, and steps aside for us.
         heeds = role == "resume" and not standby.outranks(course.epoch)
         lives = heeds and await standby.listen(LISTEN_SECONDS)

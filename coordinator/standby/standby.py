@@ -54,6 +54,8 @@ ANSWER_AT_ONCE = 1 << 20
 """Bytes of updates that one question gets at most, beside the first."""
 ANSWER_BYTES_PER_SECOND = 1 << 20
 ANSWER_BYTES = 8 << 20
+LEVEL_SILENCE = 6.0
+"""Seconds without a sign of life after which nobody is waited for any more who has what we lack."""
 MOST_LACKING = 64
 """Updates that may be lost when we lead, at most. Workers keep as many: where more are proved that
 nobody gave us, we can't have asked everybody who has them."""
@@ -262,6 +264,22 @@ class Standby:
                     self._vigil.connected(now())  # and asked again after as long
                 if self.led_by is not None:
                     self._hold_to(self.led_by)
+            await self._tick()
+
+    async def draw_level(self) -> None:
+        """Follow whoever leads until our log is level with theirs, or they fall silent or stop."""
+        said = self.led_by
+        if said is None or self._follower is None:
+            return
+        self._hold_to(said)
+        since, silent_for = self.version, self._vigil.silence
+        while self.led_by is not None and self.led_by.epoch.state == "running":
+            if silent_for(now()) > LEVEL_SILENCE:
+                return
+            if self.settled and self.version >= self.goal:
+                if self.version > since:
+                    self._say(f"level with who leads: versions {since} to {self.version} caught up")
+                return
             await self._tick()
 
     async def gather(self, unless: Callable[[], bool] = lambda: False) -> bool:

@@ -307,7 +307,7 @@ async def test_taking_over_makes_the_leader_step_aside(tmp_path: Path) -> None:
         await work(worker, 5)
         await standby.version(5)
         async with returning(tmp_path / "host", url, "take over") as old:
-            await old.said("peers had updates 3 to 4")
+            await old.said("level with who leads: versions 3 to 5 caught up")
             await standby.said("in epoch 3: go on as its standby")
             await work(worker)
             outcome, seen = await old.outcome(), await standby.outcome()
@@ -315,6 +315,30 @@ async def test_taking_over_makes_the_leader_step_aside(tmp_path: Path) -> None:
     assert worker.heard.epochs[-1].rank == 0
     assert payloads(tmp_path / "host") == payloads(tmp_path / "first")
     assert outcome.params_hash == seen.params_hash == params_hash(states_of(spec, 8)[-1].theta)
+
+
+async def test_taking_over_loses_nothing_that_only_the_leader_has(tmp_path: Path) -> None:
+    spec = spec_of(**EXACT)
+    async with (
+        broker(tmp_path / "broker") as url,
+        hosted(spec, tmp_path / "host", url, FIRST) as run,
+        following(run, url, tmp_path / "first", FIRST) as standby,
+        steady(run, pause_at=1) as worker,
+    ):
+        await standby.version(1)
+        await run.end()
+        await worker.until(lambda: worker.heard.epochs[-1].number == 2)
+        await work(worker, 6)
+        await standby.version(6)
+        await worker.until(lambda: 5 in worker.kept)
+        worker.kept = {5: worker.kept[5]}  # as after many more updates than workers keep
+        async with returning(tmp_path / "host", url, "take over") as old:
+            await old.said("at version 6 (params_hash")
+            await work(worker)
+            await old.outcome()
+            await standby.outcome()
+    assert payloads(tmp_path / "host") == payloads(tmp_path / "first")
+    assert not [line for line in standby.lines if "aside:" in line]
 
 
 async def test_the_first_of_two_standbys_leads_and_then_the_second(tmp_path: Path) -> None:
