@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING
 
 from protocol.disk import sync_directory
 from protocol.errors import ShoalError
-from protocol.proof import CHUNK_BYTES, Data, Proof, cut, manifest_digest, proof
+from protocol.proof import CHUNK_BYTES, Data, Proof, cut, proof
 
 if TYPE_CHECKING:
     from protocol.state import Arithmetic, State
@@ -32,24 +32,18 @@ class Frozen:
 
     path: Path = field(repr=False)
     version: int
-    total: int
-    digests: bytes = field(repr=False)
-    """16 bytes for each chunk"""
+    proof: Proof = field(repr=False)
+    """what a signed update or manifest must say of it"""
 
     @property
     def digest(self) -> bytes:
         """The digest of the whole state."""
-        return manifest_digest(self.total, self.digests)
+        return self.proof.digest
 
     @property
     def chunks(self) -> int:
         """How many there are."""
         return self.proof.chunks
-
-    @property
-    def proof(self) -> Proof:
-        """What a signed update or manifest must say of it."""
-        return Proof(self.total, self.digests)
 
     def chunk(self, index: int) -> bytes:
         """The bytes of a chunk, 0 <= index < chunks.
@@ -100,8 +94,7 @@ class Snapshots:
         """The snapshot of a version that is here. Raises `FrozenError`."""
         path = self._path(version)
         with _reading(path), path.open("rb") as file:
-            total, digests = proof(iter(lambda: file.read(CHUNK_BYTES), b""))
-        return Frozen(path, version, total, digests)
+            return Frozen(path, version, proof(iter(lambda: file.read(CHUNK_BYTES), b"")))
 
     def versions(self) -> list[int]:
         """The versions whose snapshots are here, ascending."""
@@ -138,7 +131,7 @@ class Snapshots:
             raise FrozenError(
                 f"can't keep the snapshot {path}: {error.strerror or error}: see to the disk"
             ) from None
-        return Frozen(path, version, known.total, known.digests)
+        return Frozen(path, version, known)
 
     def _path(self, version: int) -> Path:
         return self.directory / f"snapshot-{version}.bin"

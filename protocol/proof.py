@@ -24,8 +24,8 @@ class Proof(NamedTuple):
 
     @property
     def digest(self) -> bytes:
-        """16 bytes that prove the rest."""
-        return manifest_digest(self.total, self.digests)
+        """16 bytes of BLAKE2b that prove the length and all chunk digests, and so every chunk."""
+        return _digest(self.total.to_bytes(8, "little") + self.digests)
 
     @property
     def chunks(self) -> int:
@@ -35,7 +35,7 @@ class Proof(NamedTuple):
     def covers(self, index: int, chunk: bytes) -> bool:
         """Whether these are the bytes of that chunk, index >= 0."""
         begin = index * DIGEST_BYTES
-        return chunk_digest(chunk) == self.digests[begin : begin + DIGEST_BYTES]
+        return _digest(chunk) == self.digests[begin : begin + DIGEST_BYTES]
 
 
 def proof(chunks: Iterable[bytes | memoryview]) -> Proof:
@@ -43,7 +43,7 @@ def proof(chunks: Iterable[bytes | memoryview]) -> Proof:
     total, digests = 0, []
     for chunk in chunks:
         total += len(chunk)
-        digests.append(chunk_digest(chunk))
+        digests.append(_digest(chunk))
     return Proof(total, b"".join(digests))
 
 
@@ -53,17 +53,5 @@ def cut(data: Data) -> Iterator[memoryview]:
     return (view[at : at + CHUNK_BYTES] for at in range(0, len(data), CHUNK_BYTES))
 
 
-def chunk_digest(chunk: bytes | memoryview) -> bytes:
-    """16 bytes that prove a chunk: BLAKE2b."""
-    return hashlib.blake2b(chunk, digest_size=DIGEST_BYTES).digest()
-
-
-def chunk_digests(data: Data) -> bytes:
-    """The digests of each CHUNK_BYTES of `data`, one after the other."""
-    return proof(cut(data)).digests
-
-
-def manifest_digest(total: int, digests: bytes) -> bytes:
-    """16 bytes that prove the length and all chunk digests of a state, and so every chunk."""
-    length = total.to_bytes(8, "little")
-    return hashlib.blake2b(length + digests, digest_size=DIGEST_BYTES).digest()
+def _digest(data: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()

@@ -109,7 +109,7 @@ class Serving:
 
     def on_disk(self, frozen: Frozen) -> None:
         """A snapshot was written to the run directory."""
-        if frozen.total <= LARGEST_SNAPSHOT:
+        if frozen.proof.total <= LARGEST_SNAPSHOT:
             self._holders.keep(frozen)
             self.lacking = False
 

@@ -8,7 +8,7 @@ import pytest
 from protocol import optimizers, snapshot
 from protocol.frozen import FrozenError, Snapshots
 from protocol.packing import WireError
-from protocol.proof import CHUNK_BYTES, chunk_digests
+from protocol.proof import CHUNK_BYTES, cut, proof
 from protocol.state import Arithmetic, State, initial_state
 
 
@@ -40,11 +40,12 @@ def test_frozen_state_is_its_bytes_chunk_by_chunk(snapshots: Snapshots, size: in
     frozen = snapshots.freeze(state)
     data = snapshot.to_bytes(state)
     assert frozen.path.read_bytes() == data
-    assert (frozen.version, frozen.total, frozen.chunks) == (64, len(data), -(-len(data) // 196608))
+    assert (frozen.version, frozen.proof.total) == (64, len(data))
+    assert frozen.chunks == -(-len(data) // 196608)
     parts = [frozen.chunk(index) for index in range(frozen.chunks)]
     assert b"".join(parts) == data
     assert all(len(part) == CHUNK_BYTES for part in parts[:-1])
-    assert frozen.digests == chunk_digests(data)
+    assert frozen.proof == proof(cut(data))
     assert frozen.digest == snapshot.state_digest(state)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from protocol import normalizer, optimizers, snapshot
 from protocol.packing import WireError
-from protocol.proof import chunk_digests, manifest_digest
+from protocol.proof import Proof, cut, proof
 from protocol.state import Arithmetic, CohortTerms, UpdateTerms, apply, initial_state
 from tests.protocol import update_vectors
 
@@ -87,21 +87,21 @@ def test_the_digest_sees_every_field():
 
 def test_the_digest_proves_every_chunk_and_the_length():
     data = bytes(range(256)) * 2000  # two chunks and a part
-    digests = chunk_digests(data)
+    total, digests = proof(cut(data))
+    assert total == len(data)
     assert len(digests) == 3 * 16
     part = hashlib.blake2b(data[192 * 1024 : 384 * 1024], digest_size=16).digest()
     assert digests[16:32] == part
-    whole = manifest_digest(len(data), digests)
+    whole = Proof(total, digests).digest
     expected = hashlib.blake2b(struct.pack("<Q", len(data)) + digests, digest_size=16).digest()
     assert whole == expected
-    assert whole != manifest_digest(len(data) + 1, digests)
+    assert whole != Proof(total + 1, digests).digest
 
 
 def test_a_digest_is_that_of_the_bytes():
     state = advanced(arithmetic_of())
     data = snapshot.to_bytes(state)
-    digest = manifest_digest(len(data), chunk_digests(data))
-    assert snapshot.state_digest(state) == digest
+    assert snapshot.state_digest(state) == proof(cut(data)).digest
 
 
 def broken(offset, layout, value):

@@ -21,7 +21,7 @@ from protocol.identity import (
 )
 from protocol.normalizer import ObservationSums, to_bytes
 from protocol.packing import pack_integers
-from protocol.proof import chunk_digests, manifest_digest
+from protocol.proof import cut, proof
 from protocol.spec import PROTOCOL_VERSION, RunSpec
 from protocol.state import State
 
@@ -151,10 +151,8 @@ class Host:
         """A manifest and the chunks that it proves."""
         version = self.version if version is None else version
         data = snapshot.to_bytes(self.states[version])
-        digests = chunk_digests(data)
-        manifest = messages.Manifest(
-            version, manifest_digest(len(data), digests), len(data), digests
-        )
+        proved = proof(cut(data))
+        manifest = messages.Manifest(version, proved.digest, *proved)
         size = messages.CHUNK
         return manifest, [data[at : at + size] for at in range(0, len(data), size)]
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol.messages import Chunk, ChunkRequest, Manifest
-from protocol.proof import manifest_digest
+from protocol.proof import proof
 from worker import reception as module
 from worker.reception import AT_ONCE, COORDINATOR, PATIENCE, WINDOW, Reception, unusable
 
@@ -27,8 +26,8 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def manifest_of(data: bytes, *servers: str, version: int = VERSION) -> Manifest:
     parts = [data[at : at + SMALL] for at in range(0, len(data), SMALL)]
-    digests = b"".join(hashlib.blake2b(part, digest_size=16).digest() for part in parts)
-    return Manifest(version, manifest_digest(len(data), digests), len(data), digests, servers)
+    proved = proof(parts)
+    return Manifest(version, proved.digest, *proved, servers)
 
 
 def bytes_of(chunks: int) -> bytes:

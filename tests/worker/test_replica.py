@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from protocol import waiting
 from protocol.errors import ShoalError
 from protocol.messages import CatchUp, Chunk, ChunkRequest, Cohort, Manifest, Update
-from protocol.proof import chunk_digests, manifest_digest
+from protocol.proof import proof
 from protocol.snapshot import state_digest
 from protocol.spec import RunSpec
 from tests.worker.reference import run_spec
@@ -874,9 +874,8 @@ def test_a_snapshot_with_an_impossible_state_counts_as_a_mismatch():
     world = World(WIDE)
     world.welcomed()
     data = [b"\xff" * len(chunk) for chunk in WIDE.snapshot()[1]]
-    digests = b"".join(map(chunk_digests, data))
-    total = sum(map(len, data))
-    manifest = Manifest(3, manifest_digest(total, digests), total, digests)
+    proved = proof(data)
+    manifest = Manifest(3, proved.digest, *proved)
     world.obey(world.replica.manifest(manifest, world.now))
     for index, chunk in enumerate(data):
         world.obey(world.replica.chunk(Chunk(3, index, chunk), world.now))

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from protocol.envelope import open_plain
 from protocol.frozen import Frozen, Snapshots
 from protocol.messages import CHUNK, CatchUp, Chunk, ChunkRequest, Holding, Latest, Reached
+from protocol.proof import Proof
 from protocol.state import State
 from worker import serving as module
 from worker.replica import Followed, Restored
@@ -34,7 +35,7 @@ def state_of(version: int) -> State:
 
 
 def frozen_of(version: int, chunks: int = CHUNKS) -> Frozen:
-    return Frozen(Path("/nowhere"), version, chunks * CHUNK, bytes(16 * chunks))
+    return Frozen(Path("/nowhere"), version, Proof(chunks * CHUNK, bytes(16 * chunks)))
 
 
 def joiner(number: int) -> str:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from protocol import messages, topics
 from protocol.envelope import open_plain, plain
 from protocol.frozen import Frozen
+from protocol.proof import Proof
 from tests.worker.test_session import WORKER, Desk, host_of
 from worker import session
 from worker.handshake import Handshake
@@ -44,7 +45,9 @@ class Neighbour(Desk):
         self.hears(topics.ask(self.host.run, server, joiner), plain(message))
 
     def freezes(self, version: int, chunks: int = 3) -> None:
-        frozen = Frozen(Path("/nowhere"), version, chunks * messages.CHUNK, bytes(16 * chunks))
+        frozen = Frozen(
+            Path("/nowhere"), version, Proof(chunks * messages.CHUNK, bytes(16 * chunks))
+        )
         self.obey(self.session.held(frozen, self.now))
 
     def gives(self) -> list[bytes]:

@@ -32,7 +32,7 @@ JOINERS = [session(number) for number in range(200, 400)]
 
 
 def frozen(version: int, proved: Proof = PROOF) -> Frozen:
-    return Frozen(Path("nowhere"), version, proved.total, proved.digests)
+    return Frozen(Path("nowhere"), version, proved)
 
 
 def with_holders(count: int, version: int = 64, own: bool = False) -> Holders:

@@ -25,7 +25,7 @@ from protocol.identity import Identity, key_digest, new_secret, new_session, run
 from protocol.link import Link
 from protocol.messages import CatchUp, Chunk, ChunkRequest, Manifest, Message, Notice, Serve, Update
 from protocol.packing import MAX_MESSAGE
-from protocol.proof import CHUNK_BYTES, chunk_digests
+from protocol.proof import CHUNK_BYTES, cut, proof
 from tests.coordinator.runs import broker, spec_of
 from tests.coordinator.scripted import DEADLINE
 from tests.protocol.mosquitto import Mosquitto
@@ -269,7 +269,7 @@ async def test_snapshot_comes_where_it_is_less_and_every_chunk_is_proved(tmp_pat
             await joiner.until(manifests=1, chunks=min(first + serving.WINDOW, CHUNKS))
         data = b"".join(chunk.data for chunk in joiner.chunks)
         assert [chunk.index for chunk in joiner.chunks] == list(range(CHUNKS))
-        assert chunk_digests(data) == manifest.chunks
+        assert proof(cut(data)).digests == manifest.chunks
         restored = snapshot.from_bytes(RULES, data)
         assert manifest.digest == snapshot.state_digest(restored)
         assert restored.version == version
@@ -448,7 +448,7 @@ async def test_sessions_are_asked_to_keep_a_snapshot_and_named_to_joiners(tmp_pa
         await joiner.until(updates=have, manifests=1)
         manifest = joiner.manifests[0]
         assert manifest.servers == (peer_name(holder.session),)
-        assert (manifest.version, manifest.chunks) == (10, frozen.digests)
+        assert (manifest.version, manifest.chunks) == (10, frozen.proof.digests)
         play.serving.leave(holder.session)
         play.ask(joiner, CatchUp(0))
         assert await joiner.page() > have
