@@ -10,10 +10,11 @@ from typing import NamedTuple
 import numpy as np
 
 from coordinator.pool.batch import Batch
+from coordinator.pool.batches import Batches
 from coordinator.pool.centre import Evaluation
+from coordinator.pool.evaluations import Evaluations
 from coordinator.pool.events import (
     Arrived,
-    CentreJudged,
     CloseBatch,
     Command,
     Contribution,
@@ -113,24 +114,17 @@ class Pool:
         self.episodes = episodes
         self.updating = False
         self.ended = False
-        self._size = spec.directions
-        self._quorum = math.ceil(spec.pool.quorum * self._size - 1e-9)
+        self._quorum = math.ceil(spec.pool.quorum * spec.directions - 1e-9)
         self._lag = spec.versions_kept - 1 - spec.pool.max_staleness
-        self._ahead = math.floor(spec.pool.stale_share * self._size)
+        self._ahead = math.floor(spec.pool.stale_share * spec.directions)
         if not spec.pool.max_staleness:
             self._ahead = 0
         self._roster = Roster()
         self._leases = Leases(spec, first_task)
         self.sessions = self._roster.sessions
         self.leases = self._leases.out
-        self._batches: dict[int, Batch] = {}
-        if used is not None:
-            self._reopen(used)
-        self._open = self._batch(version)
-        self._next = self._batch(version + 1)
-        self._late: list[Contribution] = []
-        self._late_members = 0
-        self._evaluations: list[Evaluation] = []
+        self._batches = Batches(spec, version, used)
+        self._evaluations = Evaluations(spec)
         self._final: str | None = None
         self._checked_silence = now
         self._acknowledged_at = now
@@ -142,7 +136,8 @@ class Pool:
         if unjudged is None:
             self._begin_version(now)
         else:
-            self._evaluations += map(self._new_evaluation, unjudged)
+            for owed in unjudged:
+                self._evaluations.begin(owed)
             self._check_stop(now)
 
     def handle(self, event: Event, now: float) -> list[Command]:
@@ -198,7 +193,7 @@ class Pool:
     @property
     def progress(self) -> tuple[int, int]:
         """(accepted, all) directions of the open batch."""
-        batch = self._next if self.updating else self._open
+        batch = self._batches.next if self.updating else self._batches.open
         return batch.settled - len(batch.dropped), batch.work.size
 
     def quiet_because(self) -> str:
@@ -347,17 +342,18 @@ class Pool:
             return None
         end = held.first + held.count
         if held.kind == "centre":
-            evaluation = self._evaluation(held.version)
+            evaluation = self._evaluations.of(held.version)
             return evaluation.work if evaluation is not None and evaluation.has(end) else None
-        index = held.first // self._size
+        index = self._batches.index(held.first)
         if held.version > self.version or self._final is not None:
             return None
         if index - held.version > self.spec.pool.max_staleness:
             return None
         if index == self.version and not self.updating:
-            return self._open.work
-        if index == self.version + 1 and held.count <= self._ahead - self._next.begun:
-            return self._next.work
+            return self._batches.open.work
+        ahead = self._batches.next
+        if index == self.version + 1 and held.count <= self._ahead - ahead.begun:
+            return ahead.work
         return None
 
     def _feed_waiting(self, queue: OrderedDict[SessionId, Session], now: float) -> None:
@@ -392,7 +388,7 @@ class Pool:
         """What is free, the most useful first: what the run waits for, then what it will need."""
         wanted = self._members_wanted()
         current = None
-        for evaluation in self._evaluations:
+        for evaluation in self._evaluations.under_way:
             if evaluation.work.unleased.total:
                 if wanted and evaluation.version == self.version:
                     current = Offer("centre", evaluation.version, evaluation.work)
@@ -400,19 +396,21 @@ class Pool:
                     yield Offer("centre", evaluation.version, evaluation.work)
         if not wanted:
             return
-        if not self.updating and self._open.work.unleased.total:
-            yield Offer("members", self.version, self._open.work)
+        batches = self._batches
+        if not self.updating and batches.open.work.unleased.total:
+            yield Offer("members", self.version, batches.open.work)
         if current is not None:
             yield current
-        room = self._ahead - self._next.begun
+        room = self._ahead - batches.next.begun
         if room > 0:
-            yield Offer("members", self.version, self._next.work, room)
+            yield Offer("members", self.version, batches.next.work, room)
 
     def _awaited(self) -> Iterator[Work]:
         """What has no free unit any more and holds the run up."""
-        if not self.updating and self._final is None and not self._open.work.unleased.total:
-            yield self._open.work
-        for evaluation in self._evaluations:
+        work = self._batches.open.work
+        if not self.updating and self._final is None and not work.unleased.total:
+            yield work
+        for evaluation in self._evaluations.under_way:
             if not evaluation.work.unleased.total:
                 yield evaluation.work
 
@@ -421,8 +419,8 @@ class Pool:
         behind that workers are about to forget its version."""
         if self._final is not None:
             return False
-        oldest = self._evaluations[0].version if self._evaluations else self.version
-        return self.version - oldest < self._lag
+        evaluations = self._evaluations.under_way
+        return not evaluations or self.version - evaluations[0].version < self._lag
 
     def _lease_part(self, session: Session, offer: Offer, now: float) -> bool:
         """Lease to this session what of the offer is its share: whether there was any."""
@@ -495,7 +493,7 @@ class Pool:
         """Ask for an accepted result to be made durable."""
         until = event.version
         if event.kind == "members":
-            until = max(event.first // self._size, self.open_index)
+            until = max(self._batches.index(event.first), self.open_index)
         self._keeping.add(event)
         self._commands.append(KeepResult(event, until))
 
@@ -530,7 +528,7 @@ class Pool:
         self._leases.took(duration)
 
     def _accept_centre(self, event: Arrived) -> tuple[Outcome, str]:
-        evaluation = self._evaluation(event.version)
+        evaluation = self._evaluations.of(event.version)
         if evaluation is None:
             return "late", "that evaluation is over"
         end = event.first + event.count
@@ -554,11 +552,11 @@ class Pool:
         self, event: Arrived, lease: Lease | None, steps: int
     ) -> tuple[Outcome, str]:
         end = event.first + event.count
-        index, last = event.first // self._size, (end - 1) // self._size
+        index, last = self._batches.index(event.first), self._batches.index(end - 1)
         if index != last or index > self.version + 1 or event.version > self.version:
             return "refused", "that range was never leased"
         age = max(index, self.open_index) - event.version
-        batch = self._batches.get(index)
+        batch = self._batches.of(index)
         if batch is None or age > self.spec.pool.max_staleness:
             return "late", f"{age} versions old"
         if lease is not None and lease.claim.open and not event.failed:
@@ -587,12 +585,7 @@ class Pool:
             observed=event.observed,
         )
         members = 2 * counted
-        if batch.index < self.open_index:
-            self._late.append(contribution)
-            self._late_members += members
-        else:
-            batch.contributions.append(contribution)
-            batch.members += members
+        self._batches.count(batch, contribution, members, batch.index < self.open_index)
         self._leases.saw_members(steps, members)
         session = self.sessions.get(event.session)
         if session is not None:
@@ -617,39 +610,17 @@ class Pool:
 
     # Updates.
 
-    def _reopen(self, used: Sequence[tuple[int, int]]) -> None:
-        """Take results of the last batches that no update has used: they may count late."""
-        for index in range(max(0, self.version - self.spec.pool.max_staleness), self.version):
-            work = self._batch(index).work
-            for begin, count in used:
-                first, end = max(begin, work.first), min(begin + count, work.end)
-                if first < end:
-                    work.accept(first, np.ones(end - first, dtype=bool))
-
-    def _batch(self, index: int) -> Batch:
-        """The batch of that index, new if it is not known."""
-        batch = self._batches.get(index)
-        if batch is None:
-            batch = self._batches[index] = Batch(index, self._size)
-        return batch
-
     def _maybe_close(self, now: float) -> None:
         """Close the open batch where all is here, or the quorum and the rest had its time."""
         if self.updating or self.ended or self._final is not None:
             return
-        batch = self._open
+        batch = self._batches.open
         if batch.work.missing and not self._may_leave_the_rest(batch, now):
             return
-        contributions = sorted(
-            [*self._late, *batch.contributions], key=lambda part: (part.first, part.version)
-        )
-        self.episodes += (batch.members + self._late_members) * self.spec.environment.episodes
-        self._late, self._late_members = [], 0
+        contributions, members = self._batches.close()
+        self.episodes += members * self.spec.environment.episodes
         self.updating = True
-        batch.work.close()
-        self._commands.append(
-            CloseBatch(self.version, tuple(contributions), tuple(sorted(batch.dropped)))
-        )
+        self._commands.append(CloseBatch(self.version, contributions, tuple(sorted(batch.dropped))))
 
     def _may_leave_the_rest(self, batch: Batch, now: float) -> bool:
         """Whether the quorum is here and what is missing has had the time that was expected."""
@@ -662,22 +633,14 @@ class Pool:
     def _updated(self, event: Updated, now: float) -> None:
         self.version = event.version
         self.updating = False
-        self._open, self._next = self._batch(self.version), self._batch(self.version + 1)
-        oldest = self.version - self.spec.pool.max_staleness
-        for index in [index for index in self._batches if index < oldest]:
-            del self._batches[index]
+        self._batches.reach(self.version)
         self._begin_version(now)
 
     def _begin_version(self, now: float) -> None:
         """Ask for the centre evaluation of a new version where due, and see if it is the last."""
-        every = self.spec.centre.evaluate_every
-        if every and self.version % every == 0:
-            self._evaluations.append(self._new_evaluation(self.version))
+        if self._evaluations.is_due(self.version):
+            self._evaluations.begin(self.version)
         self._check_stop(now)
-
-    def _new_evaluation(self, version: int) -> Evaluation:
-        centre = self.spec.centre
-        return Evaluation(version, centre.episodes, centre.screening, self.spec.stop.target)
 
     def _check_stop(self, now: float) -> None:
         """After the last update only the centre of the last version is evaluated, in full."""
@@ -700,17 +663,14 @@ class Pool:
         if not self.spec.centre.evaluate_every:
             self._end(self.version, reached=False, reason=self._final)
             return
-        if self._evaluation(self.version) is None:
-            self._evaluations.append(self._new_evaluation(self.version))
-        self._evaluations[-1].make_full()
+        if self._evaluations.of(self.version) is None:
+            self._evaluations.begin(self.version)
+        self._evaluations.under_way[-1].make_full()
 
     # The centre.
 
-    def _evaluation(self, version: int) -> Evaluation | None:
-        return next((e for e in self._evaluations if e.version == version), None)
-
     def _give_up_if_nobody_can(self, version: int) -> None:
-        evaluation = self._evaluation(version)
+        evaluation = self._evaluations.of(version)
         if evaluation is None or version == self.version:
             return
         eligible = self._roster.eligible
@@ -718,32 +678,18 @@ class Pool:
             self._give_up(evaluation, "nobody has it any more")
 
     def _give_up(self, evaluation: Evaluation, reason: str) -> None:
-        self._evaluations.remove(evaluation)
-        evaluation.work.close()
+        self._evaluations.end(evaluation)
         self._commands.append(
             Happened(f"centre evaluation of version {evaluation.version} given up: {reason}")
         )
 
     def _conclude_evaluations(self) -> None:
-        """Judge finished evaluations in the order of their versions, so that every pool ends at the
-        same one."""
-        while self._evaluations and self._evaluations[0].finished and not self.ended:
-            evaluation = self._evaluations.pop(0)
-            evaluation.work.close()
-            self._commands.append(
-                CentreJudged(
-                    version=evaluation.version,
-                    episodes=evaluation.work.size,
-                    mean=evaluation.mean,
-                    deviation=evaluation.deviation,
-                    steps=evaluation.steps,
-                    full=evaluation.full,
-                    reached=evaluation.reached,
-                )
-            )
-            if evaluation.reached:
-                self._end(evaluation.version, reached=True, reason="the target is reached")
-        if self._final is not None and not self._evaluations:
+        """Judge what is finished, and see whether the run is over with it."""
+        while not self.ended and (judged := self._evaluations.take_finished()):
+            self._commands.append(judged)
+            if judged.reached:
+                self._end(judged.version, reached=True, reason="the target is reached")
+        if self._final is not None and not self._evaluations.under_way:
             self._end(self.version, reached=False, reason=self._final)
 
     def _end(self, version: int, reached: bool, reason: str) -> None:

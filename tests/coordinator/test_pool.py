@@ -1129,7 +1129,7 @@ def test_evaluations_that_are_owed_are_opened_again_in_order() -> None:
     assert {t.kind for t in tasks(none.said)} == {"members"}
     default = restarted(run, version=4)
     default.join(A)
-    assert default.pool._evaluation(4) is not None
+    assert default.pool._evaluations.of(4) is not None
 
 
 def test_episodes_beyond_the_screening_that_come_first_prove_that_it_was_passed() -> None:

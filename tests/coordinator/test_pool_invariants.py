@@ -17,6 +17,7 @@ from hypothesis.stateful import (
 )
 
 from coordinator.pool import Pool
+from coordinator.pool.batch import Batch
 from coordinator.pool.events import (
     Arrived,
     CentreJudged,
@@ -167,7 +168,7 @@ class PoolMachine(RuleBasedStateMachine):
         state = {
             "episodes": self.episodes,
             "first_task": self.first_task,
-            "unjudged": [e.version for e in self.pool._evaluations] if every else [],
+            "unjudged": [e.version for e in self.pool._evaluations.under_way] if every else [],
             "used": [(direction, 1) for direction in sorted(self.settled)],
         }
         self.pool = Pool(self.spec, version, self.now, **state)
@@ -403,16 +404,21 @@ class PoolMachine(RuleBasedStateMachine):
             assert lease.version <= self.pool.version
             if lease.kind == "members":
                 assert lease.first // SIZE - lease.version <= self.rules.max_staleness
-        early = self.pool._next.work.missing - self.pool._next.work.unleased.total
+        work = self.pool._batches.next.work
+        early = work.missing - work.unleased.total
         if self.rules.max_staleness == 0:
             assert early == 0, "work ahead where nothing may be stale"
+
+    @property
+    def _batches(self) -> list[Batch]:
+        return list(self.pool._batches._batches.values())
 
     @invariant()
     def every_open_unit_is_free_or_held(self) -> None:
         if not hasattr(self, "pool"):
             return
-        works = [b.work for b in self.pool._batches.values() if b.index >= self.pool.open_index]
-        works += [evaluation.work for evaluation in self.pool._evaluations]
+        works = [b.work for b in self._batches if b.index >= self.pool.open_index]
+        works += [evaluation.work for evaluation in self.pool._evaluations.under_way]
         for work in works:
             check(work)
         held = {lease.task for lease in self.pool.leases.values()}
@@ -423,8 +429,8 @@ class PoolMachine(RuleBasedStateMachine):
     def nothing_piles_up(self) -> None:
         if not hasattr(self, "pool"):
             return
-        assert len(self.pool._batches) <= 2 * self.rules.max_staleness + 2
-        assert all(index >= self.first_version for index in self.pool._batches)
+        assert len(self._batches) <= 2 * self.rules.max_staleness + 2
+        assert all(batch.index >= self.first_version for batch in self._batches)
 
     def teardown(self) -> None:
         """In the end every result was answered."""
@@ -436,7 +442,7 @@ class PoolMachine(RuleBasedStateMachine):
             assert not waiting, f"results without an answer: {waiting}"
 
     def stuck(self) -> str:
-        work = self.pool._batch(self.pool.version).work
+        work = self.pool._batches.open.work
         return f"{work.missing} missing, free {list(work.unleased)}, {self.pool.quiet_because()!r}"
 
 

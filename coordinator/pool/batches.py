@@ -1,0 +1,81 @@
+"""The batches that may still get returns: the open one, the next, and the last few before it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from coordinator.pool.batch import Batch
+from coordinator.pool.events import Contribution
+from protocol.spec import RunSpec
+
+
+class Batches:
+    """Batch `version` is `open`, the one after it is `next`; `max_staleness` earlier ones are kept
+    for results that come late."""
+
+    def __init__(
+        self, spec: RunSpec, version: int, used: Sequence[tuple[int, int]] | None = None
+    ) -> None:
+        """`used`: as `coordinator.pool.Pool` has it."""
+        self.size = spec.directions
+        self._staleness = spec.pool.max_staleness
+        self._batches: dict[int, Batch] = {}
+        self._late: list[Contribution] = []
+        self._late_members = 0
+        if used is not None:
+            self._reopen(version, used)
+        self.open = self._batch(version)
+        self.next = self._batch(version + 1)
+
+    def of(self, index: int) -> Batch | None:
+        """The batch of that index, if returns of it may count."""
+        return self._batches.get(index)
+
+    def index(self, direction: int) -> int:
+        """Of the batch that a direction belongs to."""
+        return direction // self.size
+
+    def reach(self, version: int) -> None:
+        """The run has reached the next version."""
+        self.open, self.next = self._batch(version), self._batch(version + 1)
+        for index in [index for index in self._batches if index < version - self._staleness]:
+            del self._batches[index]
+
+    def count(self, batch: Batch, contribution: Contribution, members: int, late: bool) -> None:
+        """Keep accepted returns of so many members: for the update of their own batch or, where
+        they come too `late` for that, for the one that closes next."""
+        if late:
+            self._late.append(contribution)
+            self._late_members += members
+        else:
+            batch.contributions.append(contribution)
+            batch.members += members
+
+    def close(self) -> tuple[tuple[Contribution, ...], int]:
+        """What the update of the open batch is made of, and how many members that are."""
+        batch = self.open
+        contributions = sorted(
+            [*self._late, *batch.contributions], key=lambda part: (part.first, part.version)
+        )
+        members = batch.members + self._late_members
+        self._late, self._late_members = [], 0
+        batch.work.close()
+        return tuple(contributions), members
+
+    def _reopen(self, version: int, used: Sequence[tuple[int, int]]) -> None:
+        """Take results of the last batches that no update has used: they may count late."""
+        for index in range(max(0, version - self._staleness), version):
+            work = self._batch(index).work
+            for begin, count in used:
+                first, end = max(begin, work.first), min(begin + count, work.end)
+                if first < end:
+                    work.accept(first, np.ones(end - first, dtype=bool))
+
+    def _batch(self, index: int) -> Batch:
+        """The batch of that index, new if it is not known."""
+        batch = self._batches.get(index)
+        if batch is None:
+            batch = self._batches[index] = Batch(index, self.size)
+        return batch

@@ -1,0 +1,52 @@
+"""The evaluations of the centre that are under way, judged in the order of their versions."""
+
+from __future__ import annotations
+
+from coordinator.pool.centre import Evaluation
+from coordinator.pool.events import CentreJudged
+from protocol.spec import RunSpec
+
+
+class Evaluations:
+    """Those of due versions, and that of the last one; `under_way`, the oldest first."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        self.under_way: list[Evaluation] = []
+        self._centre = spec.centre
+        self._target = spec.stop.target
+
+    def is_due(self, version: int) -> bool:
+        """Whether the run spec asks for that of this version."""
+        every = self._centre.evaluate_every
+        return every > 0 and version % every == 0
+
+    def of(self, version: int) -> Evaluation | None:
+        """That of a version, if it is under way."""
+        return next((each for each in self.under_way if each.version == version), None)
+
+    def begin(self, version: int) -> None:
+        """Evaluate a version, later than those under way."""
+        centre = self._centre
+        self.under_way.append(Evaluation(version, centre.episodes, centre.screening, self._target))
+
+    def end(self, evaluation: Evaluation) -> None:
+        """It is judged, or given up."""
+        self.under_way.remove(evaluation)
+        evaluation.work.close()
+
+    def take_finished(self) -> CentreJudged | None:
+        """End the oldest one, if it is finished, with its verdict: so every pool comes to the same
+        end, in whatever order results come."""
+        if not self.under_way or not self.under_way[0].finished:
+            return None
+        evaluation = self.under_way[0]
+        self.end(evaluation)
+        return CentreJudged(
+            version=evaluation.version,
+            episodes=evaluation.work.size,
+            mean=evaluation.mean,
+            deviation=evaluation.deviation,
+            steps=evaluation.steps,
+            full=evaluation.full,
+            reached=evaluation.reached,
+        )
