@@ -8,8 +8,7 @@ import dataclasses
 import logging
 import random
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 from coordinator import log as update_log
 from coordinator import metrics, update
@@ -44,6 +43,7 @@ from coordinator.recorder import Named, Recorder
 from coordinator.recovery import Recovered
 from coordinator.results import genuine, judge
 from coordinator.serving import Serving
+from coordinator.tasks import Tasks
 from coordinator.voice import Voice, beat_payload
 from protocol import messages, noise, replay, snapshot, topics
 from protocol.address import Address
@@ -162,7 +162,7 @@ class Server:
         self._peers = Peers(leader)
         self._lines = Allowance(LINES_PER_SECOND, LINES_AT_ONCE)
         self._unsaid = 0
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = Tasks(self._fail)
         self._updating: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
         self._end: EndRun | None = None
@@ -220,16 +220,14 @@ class Server:
             self._beat_for_ever(),
             asyncio.to_thread(noise.warm_up, self.spec.strategy.noise),
         ):
-            self._start(service)
+            self._tasks.start(service)
         try:
             await self._over.wait()
             return await self._finish()
         finally:
             if self._answering is not None:
                 self._answering.cancel()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._tasks.cancel()
             await self._recorder.close()
 
     def stop(self, reason: str) -> None:
@@ -244,20 +242,7 @@ class Server:
             self._pause = reason
         self._over.set()
 
-    # Tasks and timers.
-
-    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Do something beside the rest; where it fails, the run does."""
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._task_done)
-        return task
-
-    def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        failure = None if task.cancelled() else task.exception()
-        if failure is not None:
-            self._fail(failure)
+    # Failures and timers.
 
     def _fail(self, failure: BaseException) -> None:
         """The run can't go on; the first reason is the one to tell."""
@@ -456,7 +441,7 @@ class Server:
                 assert self._hearing is not None
                 self._recorder.result(command, self._hearing)
             case CloseBatch():
-                self._updating = self._start(self._make_update(command))
+                self._updating = self._tasks.start(self._make_update(command))
             case CentreJudged():
                 self._record_centre(command)
             case EndRun():

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
 
 from coordinator.leading import Contact
 from coordinator.log import UpdateLog
@@ -27,6 +26,7 @@ from coordinator.standby.gathering import Gathering
 from coordinator.standby.guest import INTRODUCTION, Guest
 from coordinator.standby.ledger import Ledger
 from coordinator.standby.vigil import Vigil
+from coordinator.tasks import Tasks
 from protocol import messages, topics
 from protocol.address import Address
 from protocol.allowance import Allowance
@@ -109,7 +109,9 @@ class Standby:
         self._gathering: Gathering | None = None
         self._beginning: Beginning | None = None
         self._random = random.Random()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._services = Tasks(self._fail)
+        self._work = Tasks(self._fail)
+        """what goes on in threads, which can't be cancelled"""
         self._timers: set[asyncio.TimerHandle] = set()
         self._opening = False
         self._failure: BaseException | None = None
@@ -142,7 +144,7 @@ class Standby:
             self._begin(self.ledger)
 
     async def __aenter__(self) -> Standby:
-        self._start(self._link.run())
+        self._services.start(self._link.run())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -150,11 +152,9 @@ class Standby:
         await self._link.close()
         for timer in self._timers:
             timer.cancel()
-        working = [task for task in self._tasks if task.get_name() == "work"]
-        await asyncio.gather(*working, return_exceptions=True)  # threads can't be cancelled
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._work.settle()
+        for tasks in (self._work, self._services):
+            await tasks.cancel()
 
     # What whoever runs us wants to know and to be done.
 
@@ -272,13 +272,11 @@ class Standby:
         if said is None or self._follower is None:
             return
         self._hold_to(said)
-        since, silent_for = self.version, self._vigil.silence
         while self.led_by is not None and self.led_by.epoch.state == "running":
-            if silent_for(now()) > LEVEL_SILENCE:
+            if self._vigil.silence(now()) > LEVEL_SILENCE:
                 return
             if self.settled and self.version >= self.goal:
-                if self.version > since:
-                    self._say(f"level with who leads: versions {since} to {self.version} caught up")
+                self._say(f"level with who leads, at version {self.version}")
                 return
             await self._tick()
 
@@ -467,7 +465,7 @@ class Standby:
             case messages.Entrust():
                 secret = self._guest.secret(message)
                 if self.ledger is not None:
-                    self._start(self._keep_secret(self.ledger, secret), "work")
+                    self._work.start(self._keep_secret(self.ledger, secret))
             case messages.Notice(code="hello-again"):
                 self._guest.forget()
                 self._hello_at = 0.0
@@ -541,9 +539,9 @@ class Standby:
         for command in commands:
             match command:
                 case Apply():
-                    self._start(self._apply(command.entry), "work")
+                    self._work.start(self._apply(command.entry))
                 case Part():
-                    self._start(self._part(command.version), "work")
+                    self._work.start(self._part(command.version))
                 case Ask():
                     self._ask(command.message)
                 case Tell():
@@ -604,7 +602,7 @@ class Standby:
     def _open_ledger(self, said: Announcement) -> None:
         if not self._opening:
             self._opening = True
-            self._start(self._make_ledger(said))
+            self._services.start(self._make_ledger(said))
 
     async def _make_ledger(self, said: Announcement) -> None:
         try:
@@ -687,17 +685,6 @@ class Standby:
 
         timer = asyncio.get_running_loop().call_later(delay, act)
         self._timers.add(timer)
-
-    def _start(self, work: Coroutine[Any, Any, None], name: str = "link") -> None:
-        task = asyncio.get_running_loop().create_task(work, name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._task_done)
-
-    def _task_done(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        failure = None if task.cancelled() else task.exception()
-        if failure is not None:
-            self._fail(failure)
 
     def _fail(self, failure: BaseException) -> None:
         if self._failure is None:
