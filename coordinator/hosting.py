@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from coordinator import log as update_log
-from coordinator.directory import RunDirectory
+from coordinator.directory import BrokerChoice, RunDirectory
 from coordinator.host import Course, Run, enter, resumption, signals
 from coordinator.leading import LISTEN_SECONDS, next_epoch
 from coordinator.log import UpdateLog
@@ -135,6 +135,8 @@ async def stand_by(
     async def open_ledger(spec: RunSpec, authority: Authority) -> Ledger:
         directory = _directory(where, run)
         directories.append(directory)
+        # Whoever goes on from here goes on where the workers are.
+        directory.remember(BrokerChoice(address.broker_with_credentials))
         given = spec.policy.initialisation == "given"
         if given and 0 not in directory.snapshots.versions():
             data = await standby.fetch_beginning(spec)

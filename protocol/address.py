@@ -55,6 +55,15 @@ class Address:
         """The broker alone, without credentials: `mqtt://host:1883`."""
         return f"{self.scheme}://{self._location()}"
 
+    @property
+    def broker_with_credentials(self) -> str:
+        """The broker alone, to connect to it again: never for a screen or a log."""
+        credentials = ""
+        if self.user is not None:
+            secret = f":{quote(self.password, safe='')}" if self.password is not None else ""
+            credentials = f"{quote(self.user, safe='')}{secret}@"
+        return f"{self.scheme}://{credentials}{self._location()}"
+
     def __str__(self) -> str:
         credentials = ""
         if self.user is not None:

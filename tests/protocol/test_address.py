@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 from urllib.parse import quote
 
 import pytest
@@ -182,3 +183,9 @@ def test_the_join_line_reads_back_and_keeps_the_hosts_password() -> None:
 def test_fingerprints_of_keys_are_those_that_addresses_take() -> None:
     for byte in range(64):
         assert FINGERPRINT_PATTERN.fullmatch(fingerprint(bytes([byte]) * 32))
+
+
+def test_the_broker_with_credentials_leads_to_the_same_broker() -> None:
+    address = parse_address("mqtts://ann%40x:p%2Fw@[::1]:99/cartpole-1a2b3c4d")
+    again = parse_address(address.broker_with_credentials)
+    assert again == dataclasses.replace(address, run=None)

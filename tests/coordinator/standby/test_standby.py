@@ -15,6 +15,7 @@ import msgspec
 import pytest
 
 from coordinator import host, hosting, server
+from coordinator.directory import RunDirectory
 from coordinator.host import EndedError
 from coordinator.log import EvaluationRow, LogReader, UpdateLog
 from protocol import snapshot, topics
@@ -307,7 +308,7 @@ async def test_taking_over_makes_the_leader_step_aside(tmp_path: Path) -> None:
         await work(worker, 5)
         await standby.version(5)
         async with returning(tmp_path / "host", url, "take over") as old:
-            await old.said("level with who leads: versions 3 to 5 caught up")
+            await old.said("level with who leads, at version 5")
             await standby.said("in epoch 3: go on as its standby")
             await work(worker)
             outcome, seen = await old.outcome(), await standby.outcome()
@@ -628,6 +629,8 @@ async def test_a_standby_that_comes_late_gets_all_and_a_reopened_one_the_rest(
         await worker.until(lambda: len(worker.heard.updates) == 4)
         async with following(run, url, tmp_path / "first", FIRST) as standby:
             await standby.version(4)
+        with contextlib.closing(RunDirectory.open(tmp_path / "first")) as directory:
+            assert directory.remembered().broker == url  # where whoever resumes finds the workers
         await work(worker, 6)
         await worker.until(lambda: len(worker.heard.updates) == 6)
         async with following(run, url, tmp_path / "first", FIRST) as standby:
