@@ -121,6 +121,12 @@ class Coordinator:
     def tell(self, message: messages.Message) -> None:
         self.link.publish(self.host.inbox, self.host.sealed(message))
 
+    async def sees_work(self) -> None:
+        """Returns once a task was evaluated, so that version 0 is there: hello may come before."""
+        self.tell(self.host.task(first=0, count=1))
+        done = await self.hears(messages.Result)
+        self.tell(messages.Acknowledge((done.task,), "accepted"))
+
     async def leases(self, *tasks: messages.Task) -> None:
         """Send tasks; returns once they have arrived, as the answer to an impossible one tells."""
         for task in tasks:
@@ -487,6 +493,7 @@ async def test_interrupts_finish_first_and_hand_back_second(
         process(join_url(broker, host), tmp_path) as started,
     ):
         await coordinator.until(lambda: coordinator.welcomes == 1)
+        await coordinator.sees_work()
         bad = cursed(host.spec, 0)
         held = [host.task(first=bad, count=1), host.task(first=0, count=1, version=1)]
         await coordinator.leases(*held)
@@ -517,6 +524,7 @@ async def test_a_killed_child_costs_its_task_and_a_finished_one_is_still_answere
         process(join_url(broker, host), tmp_path, "--json-log") as started,
     ):
         await coordinator.until(lambda: coordinator.welcomes == 1)
+        await coordinator.sees_work()
         bad = cursed(host.spec, 0)
         await coordinator.leases(host.task(first=bad, count=1))
         (child,) = children_of(started.pid)
@@ -534,7 +542,7 @@ async def test_a_killed_child_costs_its_task_and_a_finished_one_is_still_answere
         coordinator.tell(messages.Acknowledge((again.task,), "accepted"))
         code, output = await ends(started)
         assert code == 0
-        assert '"accepted": 1' in output or "every result is answered for" in output
+        assert "every result is answered for" in output
 
 
 async def test_it_leaves_while_evaluation_still_starts(broker: Mosquitto, tmp_path: Path) -> None:
