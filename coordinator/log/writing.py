@@ -215,6 +215,14 @@ class UpdateLog(LogReader):
             raise LogError(f"{self._path} begins at version {self._base}: {first} is archived")
         return self._ends[end - self._base] - self._ends[first - self._base]
 
+    def page_end(self, first: int, updates: int, octets: int) -> int:
+        """Where a page of updates from version `first` on ends, which is before the log's: at most
+        so many of them with so many bytes, though one at least."""
+        end = min(self.version, first + updates)
+        while end > first + 1 and self.size(first, end) > octets:
+            end = (first + end) // 2
+        return end
+
     def _insert(self, rows: Sequence[UpdateRow], problem: str) -> None:
         if [row.version for row in rows] != list(range(self.version, self.version + len(rows))):
             raise LogError(f"{self._path} {problem}: it ends at version {self.version}")

@@ -252,11 +252,9 @@ class Serving:
     async def _send_updates(self, peer: Peer, version: int) -> None:
         """Send the next page of what the peer misses."""
         log, reached = self._log, self._state().version
-        end = min(reached, version + PAGE_UPDATES)
-        while log.size(version, end) > PAGE_BYTES and end > version + 1:
-            end = (version + end) // 2
-        if version >= end:
+        if version >= reached:
             return
+        end = min(reached, log.page_end(version, PAGE_UPDATES, PAGE_BYTES))
         # Who is to lead one day needs the whole log; others shall not take it again and again.
         appointed = self._leader.may_be_succeeded_by(peer.worker_key)
         if not appointed and not self._allowed(peer, log.size(version, end)):

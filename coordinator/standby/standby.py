@@ -8,8 +8,8 @@ import random
 from collections.abc import Awaitable, Callable
 
 from coordinator.leading import Contact
-from coordinator.log import UpdateLog
 from coordinator.recovery import last_epoch
+from coordinator.standby.answering import Answering
 from coordinator.standby.beginning import Beginning
 from coordinator.standby.following import (
     NOBODY,
@@ -47,13 +47,6 @@ HELLO_SECONDS = 3.0
 """Seconds after which a hello that nobody answered is said again."""
 LAST_UPDATES_SECONDS = 3.0
 """Seconds that we have at the end of a run to apply what came."""
-ANSWER_WITHIN = 0.4
-"""Seconds over which those who are asked by a gathering peer spread their answers."""
-ANSWER_UPDATES = 256
-ANSWER_AT_ONCE = 1 << 20
-"""Bytes of updates that one question gets at most, beside the first."""
-ANSWER_BYTES_PER_SECOND = 1 << 20
-ANSWER_BYTES = 8 << 20
 LEVEL_SILENCE = 6.0
 """Seconds without a sign of life after which nobody is waited for any more who has what we lack."""
 MOST_LACKING = 64
@@ -112,7 +105,6 @@ class Standby:
         self._services = Tasks(self._fail)
         self._work = Tasks(self._fail)
         """what goes on in threads, which can't be cancelled"""
-        self._timers: set[asyncio.TimerHandle] = set()
         self._opening = False
         self._failure: BaseException | None = None
         self._alive = asyncio.Event()
@@ -126,7 +118,7 @@ class Standby:
         self._held_to = NOBODY
         self._told_lacking = False
         self._told_rank: int | None = -1
-        self._answers = Allowance(ANSWER_BYTES_PER_SECOND, ANSWER_BYTES)
+        self._answering = Answering(self._tell, self._random)
         self._signatures = Allowance(SIGNATURES_PER_SECOND, SIGNATURES_AT_ONCE)
         self._contact = Contact(address, say)
         will = self._guest.bye(lost=True)
@@ -150,8 +142,7 @@ class Standby:
     async def __aexit__(self, *_: object) -> None:
         self._link.publish(self._guest.topic(topics.status), self._guest.bye(lost=False), qos=1)
         await self._link.close()
-        for timer in self._timers:
-            timer.cancel()
+        self._answering.close()
         await self._work.settle()
         for tasks in (self._work, self._services):
             await tasks.cancel()
@@ -494,31 +485,8 @@ class Standby:
         """Somebody gathers what we might have; we hear our own question too."""
         if joiner == self._guest.peer:
             self._echoed = True
-        if joiner == self._guest.peer or self.ledger is None:
-            return
-        if isinstance(question, messages.Latest) and self.version > question.version:
-            delay = self._random.uniform(0.0, ANSWER_WITHIN)
-            reached = messages.Reached(self.version, self.ledger.precedence[0])
-            self._later(delay, lambda: self._answer(joiner, plain(reached)))
-        elif isinstance(question, messages.CatchUp):
-            for payload in self._page(self.ledger.log, question.version):
-                self._tell(joiner, payload)
-
-    def _page(self, log: UpdateLog, version: int) -> list[bytes]:
-        """Updates from that version on, as many as one answer may have: they may be large."""
-        end = min(log.version, version + ANSWER_UPDATES)
-        if not log.base <= version < end:
-            return []
-        while end > version + 1 and log.size(version, end) > ANSWER_AT_ONCE:
-            end = (version + end) // 2
-        return log.updates(version, end) if self._may_answer(log.size(version, end)) else []
-
-    def _answer(self, joiner: str, payload: bytes) -> None:
-        if self._may_answer(len(payload)):
-            self._tell(joiner, payload)
-
-    def _may_answer(self, size: int) -> bool:
-        return self._answers.take(size, now())
+        elif self.ledger is not None:
+            self._answering.hear(joiner, question, self.ledger)
 
     def _tell(self, joiner: str, payload: bytes) -> None:
         self._link.publish(topics.snapshot(self._run, self._guest.peer, joiner), payload)
@@ -677,14 +645,6 @@ class Standby:
     def _look_at_signature(self) -> None:
         if not self._signatures.take(1, now()):
             raise WireError("more signatures than there is time for")
-
-    def _later(self, delay: float, action: Callable[[], None]) -> None:
-        def act() -> None:
-            self._timers.discard(timer)
-            action()
-
-        timer = asyncio.get_running_loop().call_later(delay, act)
-        self._timers.add(timer)
 
     def _fail(self, failure: BaseException) -> None:
         if self._failure is None:

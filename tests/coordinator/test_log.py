@@ -114,6 +114,15 @@ def test_size_is_that_of_the_updates_between(path: Path) -> None:
     log.close()
 
 
+def test_page_ends_within_its_bounds_and_has_one_update_at_least(path: Path) -> None:
+    log = filled(path, 5, 8, 1, 1, 1)
+    assert log.page_end(0, 256, 1 << 20) == 5
+    assert log.page_end(2, 2, 1 << 20) == 4
+    assert log.page_end(0, 256, 13) == 2
+    assert log.page_end(1, 256, 1) == 2
+    log.close()
+
+
 def test_what_was_written_is_there_after_a_kill(path: Path) -> None:
     """No close, no exit handlers: a process that ends with SIGKILL once it was told so."""
     code = (
