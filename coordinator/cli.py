@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
-import sys
 import time
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coordinator.history import cli as history_cli
+from coordinator.history.cli import this_command
 
 if TYPE_CHECKING:
     from coordinator.console import Console
@@ -338,7 +337,7 @@ def _stand_by(
     try:
         outcome = asyncio.run(standing())
     except KeyboardInterrupt:
-        console.say(f"no standby any more; go on as one: {_this_command()} {again}")
+        console.say(f"no standby any more; go on as one: {this_command()} {again}")
         raise
     finally:
         console.clear()
@@ -430,8 +429,8 @@ def _tell_the_end(
     console.close(outcome.progress)
     console.say(verdict(outcome))
     if outcome.state != "finished":
-        console.say(f"go on with it: {_this_command()} {again}")
-    console.say(f"kept in {where}; watch it: {_this_command()} play {where}")
+        console.say(f"go on with it: {this_command()} {again}")
+    console.say(f"kept in {where}; watch it: {this_command()} play {where}")
     if as_json:
         print(json.dumps(summary(outcome, time.monotonic() - STARTED)))
 
@@ -458,11 +457,6 @@ def _refuse_changes(
             f"--resume {resume} goes on with the run as it is, so {', '.join(changes)} can't be "
             f"given: shoal fork {resume} makes a new run with other settings"
         )
-
-
-def _this_command() -> str:
-    """How this program can be called again from here."""
-    return "shoal" if shutil.which("shoal") else sys.argv[0]
 
 
 def _flags(given: dict[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from coordinator.host import Course, Run, enter, resumption, signals
 from coordinator.leading import LISTEN_SECONDS, next_epoch
 from coordinator.log import UpdateLog
 from coordinator.progress import Outcome, Progress
-from coordinator.recorder import Recorder
+from coordinator.recorder import write_policy
 from coordinator.recovery import fresh, last_epoch, read_authority, recover, remembered
 from coordinator.server import Behind, Server, SteppedAside
 from coordinator.standby import Standby
@@ -104,7 +104,7 @@ async def host(
             async with standby:
                 ended = await _stand(standby, role, run, course)
             if ended is not None:
-                return await _outcome(ledger, ended)
+                return await asyncio.to_thread(_outcome, ledger, ended)
             course = await asyncio.to_thread(_course, standby, ledger, say)
         try:
             return await _lead(run, course, address, listeners)
@@ -160,7 +160,7 @@ async def stand_by(
         ledger = standby.ledger
         assert ledger is not None
         if ended is not None:
-            return await _outcome(ledger, ended)
+            return await asyncio.to_thread(_outcome, ledger, ended)
         taken = Run(
             id=run,
             spec=ledger.spec,
@@ -252,25 +252,17 @@ def _course(standby: Standby, ledger: Ledger, tell: Callable[[str], None]) -> Co
     return Course(ledger.log, ledger.authority, standby.next_epoch - 1, recovered)
 
 
-async def _outcome(ledger: Ledger, ended: Epoch) -> Outcome:
+def _outcome(ledger: Ledger, ended: Epoch) -> Outcome:
     """How a run ended that somebody else led; our directory tells it too."""
-    failures: list[BaseException] = []
-    log, versions = ledger.log, ledger.recovered.versions
-    recorder = Recorder(
-        ledger.spec, ledger.directory, log, lambda results: None, lambda f: None, failures.append
-    )
+    versions = ledger.recovered.versions
     try:
         returned = versions.get(ended.version)
     except KeyError:  # too long ago, or we did not get that far
         returned = versions.get(versions.current.version)
-    recorder.policy(returned)
+    write_policy(ledger.spec, ledger.directory, returned)
     if ended.state == "finished":
-        recorder.note(update_log.ENDED, ended.reason)
-    await recorder.settle()
-    await recorder.close()
-    if failures:
-        raise failures[0]
-    recovered = await asyncio.to_thread(ledger.remember)
+        ledger.log.note(update_log.ENDED, ended.reason)
+    recovered = ledger.remember()
     centre = recovered.versions.judged(ended.version)
     return Outcome(
         state=ended.state,

@@ -213,16 +213,7 @@ class Recorder:
 
     def _write_policy(self, version: Version) -> None:
         began = time.monotonic()
-        point = version.point
-        normalisation = None if point.normalizer is None else point.normalizer.policy_input()
-        self._directory.write_policy(
-            to_tensors(self._spec, point.theta, normalisation),
-            {
-                "run": self._directory.run,
-                "version": str(point.version),
-                "params_hash": version.digest.hex(),
-            },
-        )
+        write_policy(self._spec, self._directory, version)
         ended = time.monotonic()
         self._next_policy = ended + max(POLICY_SECONDS, (ended - began) / POLICY_SHARE)
         self._policy_pending = False
@@ -235,3 +226,17 @@ class Recorder:
         ended = time.monotonic()
         self._next_snapshot = ended + (ended - began) * (1.0 / SNAPSHOT_SHARE - 1.0)
         self._freezing = False
+
+
+def write_policy(spec: RunSpec, directory: RunDirectory, version: Version) -> None:
+    """Replace the policy file by the parameters of a version. Raises `DirectoryError`."""
+    point = version.point
+    normalisation = None if point.normalizer is None else point.normalizer.policy_input()
+    directory.write_policy(
+        to_tensors(spec, point.theta, normalisation),
+        {
+            "run": directory.run,
+            "version": str(point.version),
+            "params_hash": version.digest.hex(),
+        },
+    )

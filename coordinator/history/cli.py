@@ -228,7 +228,7 @@ def fork(
     kept += ["observation statistics"] if forked.keeps_statistics else []
     print(f"new run {forked.run} with the {', '.join(kept)} of version {version} of {run}")
     print(f"params_hash   {forked.params_hash}")
-    print(f"lead it with  {_this_command()} host --resume {forked.directory}")
+    print(f"lead it with  {this_command()} host --resume {forked.directory}")
 
 
 def archive(
@@ -384,6 +384,6 @@ def _print_json(**values: Any) -> None:
     print(json.dumps(values))
 
 
-def _this_command() -> str:
+def this_command() -> str:
     """How this program can be called again from here."""
     return "shoal" if shutil.which("shoal") else sys.argv[0]
