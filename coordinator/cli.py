@@ -175,7 +175,7 @@ def host(
     quiet: Quiet = False,
 ) -> None:
     """Lead a run: hand out tasks, make the updates, until it ends or Ctrl-C."""
-    from coordinator import host as hosting
+    from coordinator import host as runs
     from coordinator.console import Console
     from coordinator.directory import BrokerChoice
     from protocol.errors import ShoalError
@@ -206,7 +206,7 @@ def host(
         raise ShoalError("--take-over goes on with a run: give its directory with --resume")
     if resume is not None:
         _refuse_changes(resume, source, run_dir, flags, assignments)
-        run = hosting.resume(resume, key, delegates, keep_returns)
+        run = runs.resume(resume, key, delegates, keep_returns)
     elif source is None:
         raise ShoalError(
             "what should be trained? Give an environment id or a run file, for example "
@@ -216,7 +216,7 @@ def host(
         from coordinator.composing import compose
 
         spec = compose(source, flags, assignments or [], tuple(allow_module or ()))
-        run = hosting.prepare(spec, run_dir, key, delegates, keep_returns)
+        run = runs.prepare(spec, run_dir, key, delegates, keep_returns)
     known = run.directory.remembered() if run.resumed else BrokerChoice()
     given: dict[str, Any] = {"broker": broker, "bind": bind, "port": port, "advertise": advertise}
     choice = replace(known, **{name: value for name, value in given.items() if value is not None})
