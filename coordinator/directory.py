@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import math
 import os
@@ -11,7 +12,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,9 @@ from protocol.frozen import Snapshots
 from protocol.identity import KEY_BYTES
 from protocol.spec import RunSpec, SpecError
 from protocol.topics import RUN_PATTERN
+
+if TYPE_CHECKING:
+    from coordinator.log import LogReader, UpdateLog
 
 _FILES = (
     "run",
@@ -39,6 +43,7 @@ _FILES = (
 )
 """All files that a run may put into its directory, but for the demo's logs."""
 SNAPSHOTS = "snapshots"
+DIGEST_BYTES = 16
 SNAPSHOTS_KEPT = 3
 """The newest ones, beside that of the version that the log begins with and all before it."""
 LONGEST_LINE = 64 * 1024
@@ -309,6 +314,42 @@ def spec_in(path: Path) -> RunSpec:
         raise DirectoryError(
             f"{file} is not the spec of the run any more ({error}): restore it from a backup"
         ) from None
+
+
+def known_spec(path: Path, log: LogReader) -> RunSpec:
+    """The spec of the run in a directory, which never changes: as its log has it since the run was
+    first led.
+
+    Raises `DirectoryError` where spec.toml says anything else, or where it alone can tell, and does
+    not.
+    """
+    from coordinator.log import SPEC
+
+    noted = log.noted(SPEC)
+    data = noted[DIGEST_BYTES:] if isinstance(noted, bytes) else b""
+    if not data or noted != _proved(data):
+        return spec_in(path)  # an old log, or a damaged one
+    spec, file = run_spec.from_bytes(data), path / "spec.toml"
+    if file.exists() and spec_in(path) != spec:
+        raise DirectoryError(
+            f"{file} was changed since the run began, and a run spec never changes: restore it, or "
+            "remove it, since the log has it too; for other settings use "
+            f"shoal fork {path} --set SECTION.FIELD=VALUE"
+        )
+    return spec
+
+
+def keep_spec(log: UpdateLog, spec: RunSpec) -> None:
+    """Let the log have the run's spec, once and for all."""
+    from coordinator.log import SPEC
+
+    if log.noted(SPEC) is None:
+        log.note(SPEC, _proved(run_spec.to_bytes(spec)))
+
+
+def _proved(data: bytes) -> bytes:
+    """Bytes, and before them what tells whether they were damaged."""
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest() + data
 
 
 @contextlib.contextmanager

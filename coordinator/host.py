@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coordinator.directory import DirectoryError, RunDirectory
+from coordinator.directory import DirectoryError, RunDirectory, keep_spec, known_spec
 from coordinator.progress import Outcome
 from protocol.address import join_line
 from protocol.errors import ShoalError
@@ -117,9 +117,14 @@ def resume(
                 noted = log.noted(update_log.ROOT)
                 if isinstance(noted, str):
                     root = bytes.fromhex(noted)
+                spec = known_spec(where, log)
+        else:
+            spec = directory.read_spec()
+        if not directory.has_spec:
+            directory.write_spec(spec)
         return Run(
             id=directory.run,
-            spec=directory.read_spec(),
+            spec=spec,
             identity=identity,
             directory=directory,
             resumed=True,
@@ -190,6 +195,7 @@ def enter(run: Run, course: Course, epoch: int) -> Leader:
             f"the key {fingerprint(key)} may not lead the run {run.id}: it is neither its run key "
             "nor a delegate; give one that is with --key"
         )
+    keep_spec(course.log, run.spec)
     course.log.note(update_log.EPOCH, epoch)
     if course.log.noted(update_log.ROOT) is None or authority is not course.authority:
         keep_authority(course.log, authority)

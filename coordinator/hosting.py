@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from coordinator import log as update_log
-from coordinator.directory import BrokerChoice, RunDirectory
+from coordinator.directory import BrokerChoice, RunDirectory, keep_spec
 from coordinator.host import Course, Run, enter, resumption, signals
 from coordinator.leading import LISTEN_SECONDS, next_epoch
 from coordinator.log import UpdateLog
@@ -295,6 +295,7 @@ def _open_ledger(
     directory.write_spec(spec)
     log = UpdateLog(directory.log_path, directory.run, go_on="start the standby again")
     try:
+        keep_spec(log, spec)
         if log.version > 0:
             recovered = recover(spec, directory, log, authority, tell)
         else:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coordinator import recovery
-from coordinator.directory import SNAPSHOTS, spec_in
+from coordinator.directory import SNAPSHOTS, known_spec
 from coordinator.log import ARCHIVE, DamagedError, LogReader, UpdateRow
 from protocol import replay
 from protocol.authority import Authority
@@ -142,7 +142,6 @@ class Past:
 def opened(directory: Path, archives: Sequence[Path] = ()) -> Iterator[Past]:
     """What the run directory holds, with these archives of its log. Raises `ShoalError`."""
     run = read_run(directory)
-    spec = spec_in(directory)
     with ExitStack() as closing:
         log = closing.enter_context(LogReader(directory / "log.sqlite"))
         if log.run != run:
@@ -151,6 +150,7 @@ def opened(directory: Path, archives: Sequence[Path] = ()) -> Iterator[Past]:
                 f"restore the one that is wrong from a backup, or run `shoal repair {directory}`",
                 0,
             )
+        spec = known_spec(directory, log)
         yield Past(
             directory=directory,
             run=run,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from coordinator import recovery
-from coordinator.directory import RunDirectory
+from coordinator.directory import RunDirectory, known_spec
 from coordinator.history.carve import Carved, carve
 from coordinator.history.past import Advance, HistoryError, Tell, known_keys, opened, unused
 from coordinator.history.verify import contradicts, expected_row, verify
@@ -94,12 +94,21 @@ def repair(path: Path, tell: Tell, advance: Advance) -> Repaired | None:
             source = _Source(directory.log_path, undo)
             fresh = unused(directory.log_path.with_name("log.repaired-{}.sqlite"))
             undo.callback(_remove, fresh)
-            mending = _Mending(directory, directory.read_spec(), source, tell)
+            mending = _Mending(directory, _spec(directory), source, tell)
             version, reason = mending.write(fresh, advance)
             kept_as = _exchange(directory.log_path, fresh)
         claimed = source.claimed
         lost = None if claimed is None else max(0, claimed - version)
         return Repaired(version, lost, reason, kept_as, mending.move_wrong_snapshots())
+
+
+def _spec(directory: RunDirectory) -> RunSpec:
+    """The run's spec, by the log where that can still be read. Raises `DirectoryError`."""
+    try:
+        with LogReader(directory.log_path) as log:
+            return known_spec(directory.path, log)
+    except LogError:
+        return directory.read_spec()
 
 
 def _is_sound(path: Path, advance: Advance) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from coordinator import host, recorder, update
+from coordinator.directory import DirectoryError
 from coordinator.history.archive import archive
 from coordinator.history.verify import verify_directory
 from coordinator.host import EndedError
@@ -243,6 +244,24 @@ async def test_stopped_run_can_go_on_and_a_finished_one_cannot(tmp_path: Path) -
             assert (await run.outcome()).updates == 5
     with pytest.raises(EndedError, match=r"has ended at version 5: 5 updates are made; .*fork"):
         host.resume(tmp_path / "run")
+
+
+async def test_a_run_spec_never_changes(tmp_path: Path) -> None:
+    async with led(spec_of(stop={"updates": 99}), tmp_path) as run, workers(run, 1) as pool:
+        await pool[0].until(lambda: len(pool[0].heard.updates) >= 2)
+    directory = tmp_path / "run"
+    written = (directory / "spec.toml").read_text()
+    (directory / "spec.toml").write_text(written.replace("sigma = 0.1", "sigma = 0.5"))
+    assert (directory / "spec.toml").read_text() != written
+    with pytest.raises(DirectoryError, match="was changed since the run began"):
+        host.resume(directory)
+    with pytest.raises(DirectoryError, match="was changed since the run began"):
+        verify_directory(directory, (), lambda done, whole: None)
+    (directory / "spec.toml").unlink()
+    again = host.resume(directory)
+    again.directory.close()
+    assert again.spec == run.server.spec
+    assert (directory / "spec.toml").read_text() == written
 
 
 async def test_late_verdict_is_reached_after_a_restart(tmp_path: Path) -> None:

@@ -183,6 +183,10 @@ def test_length_that_no_memory_holds_is_damage(
 def test_wrong_spec_is_found(run_dir: Path) -> None:
     file = run_dir / "spec.toml"
     file.write_text(file.read_text().replace("seed = 5", "seed = 6"))
+    for reading in (proved, mended):
+        with pytest.raises(DirectoryError, match="was changed since the run began"):
+            reading(run_dir)
+    change(run_dir, "DELETE FROM meta WHERE key = 'spec'")
     assert proved(run_dir).differences[0].version in (0, 1)
 
 
