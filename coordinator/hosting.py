@@ -260,6 +260,7 @@ def _outcome(ledger: Ledger, ended: Epoch) -> Outcome:
     except KeyError:  # too long ago, or we did not get that far
         returned = versions.get(versions.current.version)
     write_policy(ledger.spec, ledger.directory, returned)
+    ledger.learn_judged(ended.judged)
     if ended.state == "finished":
         ledger.log.note(update_log.ENDED, ended.reason)
     recovered = ledger.remember()

@@ -555,7 +555,13 @@ class Server:
             reason = self._pause or ""
         else:
             version, reason = self._versions.get(self._end.version), self._end.reason
-        self._voice.epoch(version.point.version, version.digest, self._run_state, reason)
+        self._voice.epoch(
+            version.point.version,
+            version.digest,
+            self._run_state,
+            reason,
+            update.told(self._untold),
+        )
 
     def _beat(self) -> None:
         phase: Phase = "updating" if self._pool.updating else "open"

@@ -70,11 +70,7 @@ def make_signed(
             made = make(spec, rules, before, leader.epoch, candidate)
         except (ValueError, OverflowError) as error:
             raise UpdateError(f"the run can't go on: {error}") from None
-        told = tuple(
-            messages.Judged(e.version, e.episodes, e.mean, e.deviation, e.steps, e.full)
-            for e in judged
-        )
-        said = msgspec.structs.replace(made.update, signer=leader.signer, judged=told)
+        said = msgspec.structs.replace(made.update, signer=leader.signer, judged=told(judged))
         made = dataclasses.replace(made, update=said)
         payload = signed(leader.identity, "update", (leader.run,), made.update)
         if _is_readable(payload):
@@ -83,6 +79,14 @@ def make_signed(
         f"update {before.version} does not fit a message of {MAX_MESSAGE:,} bytes: lower "
         f"strategy.population ({spec.strategy.population:,}), or switch normalizer.enabled off "
         f"({spec.environment.observation.size:,} observations)"
+    )
+
+
+def told(judged: Sequence[CentreJudged]) -> tuple[messages.Judged, ...]:
+    """Evaluations of the centre as messages tell them, the first MOST_JUDGED."""
+    return tuple(
+        messages.Judged(e.version, e.episodes, e.mean, e.deviation, e.steps, e.full)
+        for e in judged[:MOST_JUDGED]
     )
 
 

@@ -84,7 +84,14 @@ class Voice:
         payload = beat_payload(self._leader, version, digest, phase)
         self._link.publish(topics.beat(self._leader.run), payload)
 
-    def epoch(self, version: int, digest: bytes, state: RunState, reason: str) -> None:
+    def epoch(
+        self,
+        version: int,
+        digest: bytes,
+        state: RunState,
+        reason: str,
+        judged: tuple[messages.Judged, ...],
+    ) -> None:
         """Who leads what: retained, all that a newcomer needs."""
         leader = self._leader
         epoch = messages.Epoch(
@@ -100,6 +107,7 @@ class Voice:
             reason=reason[:LONGEST_REASON],
             leader=leader.signer,
             charters=leader.authority.charters,
+            judged=judged,
         )
         payload = signed(leader.identity, "epoch", (leader.run,), epoch)
         self._epoch = payload

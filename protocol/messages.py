@@ -130,6 +130,8 @@ class Epoch(Message, frozen=True, tag=1):
         tuple[Annotated[bytes, msgspec.Meta(max_length=1024)], ...], msgspec.Meta(max_length=64)
     ] = ()
     """signed charters, in order: who may lead"""
+    judged: Annotated[tuple[Judged, ...], msgspec.Meta(max_length=64)] = ()
+    """evaluations of the centre that no update tells of yet, or any more"""
 
 
 class Beat(Message, frozen=True, tag=2):
@@ -429,6 +431,8 @@ def decode(data: bytes) -> AnyMessage:
         raise WireError(str(error)) from None
     if isinstance(message, Update):
         _check_update(message)
+    if isinstance(message, Update | Epoch):
+        _check_judged(message.judged)
     return message
 
 
@@ -436,10 +440,13 @@ def _check_update(update: Update) -> None:
     scalars = (update.scale, update.learning_rate, update.sigma, *update.amendments.values())
     if not all(math.isfinite(value) for value in scalars):
         raise WireError("scale, learning rate, sigma and amendments must be finite")
-    if any(not math.isfinite(value) for e in update.judged for value in (e.mean, e.deviation)):
-        raise WireError("mean and deviation of an evaluation must be finite")
     if len(update.state_digest) not in (0, 16):
         raise WireError("the digest of a state has 16 bytes")
+
+
+def _check_judged(judged: tuple[Judged, ...]) -> None:
+    if not all(math.isfinite(value) for e in judged for value in (e.mean, e.deviation)):
+        raise WireError("mean and deviation of an evaluation must be finite")
 
 
 def result_arrays(result: Result) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

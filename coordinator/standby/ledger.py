@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Sequence
 
 from coordinator.directory import RunDirectory
 from coordinator.log import EvaluationRow, UpdateLog, UpdateRow
@@ -11,7 +12,7 @@ from coordinator.recovery import Recovered, keep_authority, recover, remembered
 from coordinator.standby.following import NOBODY, Entry, Precedence
 from protocol import replay
 from protocol.authority import Authority, precedence
-from protocol.messages import Update
+from protocol.messages import Judged, Update
 from protocol.packing import WireError
 from protocol.spec import RunSpec
 
@@ -89,14 +90,18 @@ class Ledger:
             self._seconds += now - self._applied_at
         self._applied_at = now
         self.log.append(self._row(entry))
-        for judged in update.judged:
-            self.log.record_evaluation(
-                EvaluationRow.told(judged, judged_at=time.time(), seconds=self._seconds)
-            )
+        self.learn_judged(update.judged)
         versions.add(after, update.digest_after)
         if update.state_digest:
             self.directory.snapshots.freeze(after)
             self.directory.forget_snapshots(self.log.base)
+
+    def learn_judged(self, told: Sequence[Judged]) -> None:
+        """Keep evaluations of the centre. Raises `LogError`."""
+        for judged in told:
+            self.log.record_evaluation(
+                EvaluationRow.told(judged, judged_at=time.time(), seconds=self._seconds)
+            )
 
     def set_back(self, version: int, why: str) -> int:
         """Go back to a version; our updates from there on go aside. Returns how many they were.

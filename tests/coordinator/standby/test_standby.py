@@ -637,7 +637,9 @@ async def test_a_standby_that_comes_late_gets_all_and_a_reopened_one_the_rest(
             await standby.version(6)
             await work(worker)
             await run.outcome()
-            assert (await standby.outcome()).state == "finished"
+            seen = await standby.outcome()
+            assert seen.state == "finished"
+            assert seen.centre == (await run.outcome()).centre is not None
     assert payloads(tmp_path / "first") == payloads(tmp_path / "host")
 
 
