@@ -88,10 +88,10 @@ class Recorder:
             loop = asyncio.get_running_loop()
             self._flushing = loop.call_later(GROUP_SECONDS, self._flush)
 
-    async def update(self, made: Made, payload: bytes, seconds: float) -> None:
+    async def update(self, made: Made, payload: bytes) -> None:
         """Returns when the update has reached the disk, and with it the results that it has used.
 
-        `seconds`: for which the run has been led. Raises `LogError`.
+        Raises `LogError`.
         """
         update = made.update
         row = UpdateRow(
@@ -100,8 +100,8 @@ class Recorder:
             made_at=time.time(),
             members=made.members,
             late=update.late,
-            seconds=seconds,
-            workers=made.workers,
+            seconds=update.seconds,
+            workers=update.workers,
         )
         used = self._take(lambda r: r.kind == "members" and r.until <= update.version)
         loop = asyncio.get_running_loop()

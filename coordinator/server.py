@@ -98,7 +98,7 @@ class SteppedAside(ShoalError):  # noqa: N818
         epoch = announcement.epoch
         super().__init__(
             f"the run {epoch.run} is led by {fingerprint(announcement.leader)} now, in epoch "
-            f"{epoch.number}: go on as its standby, or stop that one first"
+            f"{epoch.number}: stepping aside"
         )
         self.announcement = announcement
 
@@ -487,10 +487,11 @@ class Server:
             self._versions.current,
             closed,
             told,
+            self._seconds,
         )
         if self._over.is_set():
             return  # nobody waits for it any more
-        await self._recorder.update(made, payload, self._seconds)
+        await self._recorder.update(made, payload)
         del self._untold[: len(told)]
         self._versions.add(made.after, made.update.digest_after)
         if made.proof is not None:

@@ -58,19 +58,26 @@ def make_signed(
     before: State,
     closed: CloseBatch,
     judged: Sequence[CentreJudged] = (),
+    seconds: float = 0.0,
 ) -> tuple[Made, bytes]:
     """The update that follows from a closed batch, and the message that tells it to everybody.
 
-    `judged`: evaluations of the centre to tell with it, at most MOST_JUDGED. Where it would be too
-    large for a message, returns of earlier versions are left out. Raises `UpdateError` where it is
-    too large all the same, or leads nowhere.
+    `judged`: evaluations of the centre to tell with it, at most MOST_JUDGED; `seconds`: that the
+    run has been led for. Where it would be too large for a message, returns of earlier versions are
+    left out. Raises `UpdateError` where it is too large all the same, or leads nowhere.
     """
     for candidate in (closed, _without_late(closed)):
         try:
             made = make(spec, rules, before, leader.epoch, candidate)
         except (ValueError, OverflowError) as error:
             raise UpdateError(f"the run can't go on: {error}") from None
-        said = msgspec.structs.replace(made.update, signer=leader.signer, judged=told(judged))
+        said = msgspec.structs.replace(
+            made.update,
+            signer=leader.signer,
+            judged=told(judged),
+            seconds=seconds,
+            workers=made.workers,
+        )
         made = dataclasses.replace(made, update=said)
         payload = signed(leader.identity, "update", (leader.run,), made.update)
         if _is_readable(payload):

@@ -168,6 +168,10 @@ class Update(Message, frozen=True, tag=3):
     """who signed"""
     judged: Annotated[tuple[Judged, ...], msgspec.Meta(max_length=64)] = ()
     """evaluations of the centre that ended since the last update"""
+    seconds: Annotated[float, msgspec.Meta(ge=0.0, le=1e12)] = 0.0
+    """that the run had been led for, by whomever"""
+    workers: Count = 0
+    """whose returns count"""
 
 
 class Hello(Message, frozen=True, tag=4):

@@ -109,7 +109,13 @@ def _unreadable(run: str, error: ShoalError) -> Verdict:
 
 def expected_row(spec: RunSpec, row: UpdateRow, update: Update) -> UpdateRow:
     """The row of an update with what the signed message says too."""
-    return replace(row, members=update.episodes // spec.environment.episodes, late=update.late)
+    return replace(
+        row,
+        members=update.episodes // spec.environment.episodes,
+        late=update.late,
+        seconds=update.seconds,
+        workers=update.workers,
+    )
 
 
 def contradicts(row: EvaluationRow, judged: Judged, told_at: float) -> bool:

@@ -42,7 +42,6 @@ class Ledger:
         self._rules = replay.arithmetic(spec)
         self.recovered = recovered
         self._seconds = recovered.seconds
-        self._applied_at: float | None = None
 
     @property
     def version(self) -> int:
@@ -85,11 +84,8 @@ class Ledger:
         """
         update, versions = entry.update, self.recovered.versions
         after = replay.follow(self.spec, self._rules, versions.current, update)
-        now = time.monotonic()
-        if self._applied_at is not None:
-            self._seconds += now - self._applied_at
-        self._applied_at = now
         self.log.append(self._row(entry))
+        self._seconds = update.seconds
         self.learn_judged(update.judged)
         versions.add(after, update.digest_after)
         if update.state_digest:
@@ -132,6 +128,6 @@ class Ledger:
             made_at=time.time(),
             members=update.episodes // self.spec.environment.episodes,
             late=update.late,
-            seconds=self._seconds,
-            workers=0,  # updates do not tell
+            seconds=update.seconds,
+            workers=update.workers,
         )

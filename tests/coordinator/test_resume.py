@@ -325,7 +325,7 @@ async def test_later_epoch_of_somebody_else_makes_room(tmp_path: Path) -> None:
         await worker.until(lambda: len(worker.heard.updates) >= 2)
         assert not run.running.done()
         worker.link.publish(topic, epoch(run, 2, run.identity), qos=1, retain=True)
-        with pytest.raises(SteppedAside, match="in epoch 2: go on as its standby") as caught:
+        with pytest.raises(SteppedAside, match="in epoch 2: stepping aside") as caught:
             await run.outcome()
     assert caught.value.announcement.epoch.number == 2
 

@@ -49,9 +49,12 @@ def lead(run: Run, updates: int) -> list[State]:
         closed = CloseBatch(
             version, (runs.contribution(wanted, states[-1], version * size, size),), ()
         )
-        made, payload = update.make_signed(wanted, rules, leader, states[-1], closed, judged)
+        seconds = version + 1.0
+        made, payload = update.make_signed(
+            wanted, rules, leader, states[-1], closed, judged, seconds
+        )
         states.append(made.after)
-        row = UpdateRow(version, payload, 1.7e9 + version, made.members, 0, version + 1.0, 1)
+        row = UpdateRow(version, payload, 1.7e9 + version, made.members, 0, seconds, 1)
         course.log.append(row)
         if made.update.state_digest:
             run.directory.snapshots.freeze(made.after)

@@ -223,7 +223,7 @@ async def test_a_leader_that_was_cut_off_steps_aside(tmp_path: Path) -> None:
             cable.cut()
             await worker.until(lambda: worker.heard.epochs[-1].number == 2)
             cable.mend()
-            await old.said("in epoch 2: go on as its standby")
+            await old.said("in epoch 2: stepping aside")
             await work(worker)
             outcome, seen = await standby.outcome(), await old.outcome()
         await old.end()
@@ -264,7 +264,7 @@ async def test_both_led_and_the_greater_precedence_wins(tmp_path: Path) -> None:
         ours = payloads(tmp_path / "host")
         async with returning(tmp_path / "host", url) as old:
             await old.until(old.ready.is_set)
-            await standby.said("in epoch 3: go on as its standby")
+            await standby.said("in epoch 3: stepping aside")
             await standby.said("4 updates of ours (versions 3 to 6) are set aside")
             async with steady(run):
                 outcome, seen = await old.outcome(), await standby.outcome()
@@ -309,7 +309,7 @@ async def test_taking_over_makes_the_leader_step_aside(tmp_path: Path) -> None:
         await standby.version(5)
         async with returning(tmp_path / "host", url, "take over") as old:
             await old.said("level with who leads, at version 5")
-            await standby.said("in epoch 3: go on as its standby")
+            await standby.said("in epoch 3: stepping aside")
             await work(worker)
             outcome, seen = await old.outcome(), await standby.outcome()
     assert worker.heard.epochs[-1].number == 3, "\n".join([*old.lines, "--", *standby.lines])
@@ -641,6 +641,14 @@ async def test_a_standby_that_comes_late_gets_all_and_a_reopened_one_the_rest(
             assert seen.state == "finished"
             assert seen.centre == (await run.outcome()).centre is not None
     assert payloads(tmp_path / "first") == payloads(tmp_path / "host")
+    kept, theirs = (listed(tmp_path / name) for name in ("first", "host"))
+    assert kept == theirs and kept[-1] > (0.0, 0)
+
+
+def listed(directory: Path) -> list[tuple[float, int]]:
+    """Seconds of the run and workers, of each update in a directory."""
+    with LogReader(directory / "log.sqlite") as log:
+        return [(row.seconds, row.workers) for row in log.rows()]
 
 
 async def test_version_0_of_a_fork_comes_from_its_leader(tmp_path: Path) -> None:
