@@ -294,24 +294,36 @@ async def test_who_led_last_leads_again_at_once(
     assert outcome.params_hash == params_hash(states_of(spec, 8)[-1].theta)
 
 
+@contextlib.asynccontextmanager
+async def succeeded(
+    spec: RunSpec, path: Path, left_at: int, reached: int
+) -> AsyncIterator[tuple[str, Standing, ScriptedWorker]]:
+    """The broker's URL, a standby that leads since the host died at a version, and a worker; the
+    run has reached a later version since, and waits there."""
+    async with (
+        broker(path / "broker") as url,
+        hosted(spec, path / "host", url, FIRST) as run,
+        following(run, url, path / "first", FIRST) as standby,
+        steady(run, pause_at=left_at) as worker,
+    ):
+        await standby.version(left_at)
+        await run.end()
+        await worker.until(lambda: worker.heard.epochs[-1].number == 2)
+        await work(worker, reached)
+        await standby.version(reached)
+        yield url, standby, worker
+
+
 async def test_taking_over_makes_the_leader_step_aside(tmp_path: Path) -> None:
     spec = spec_of(**EXACT)
     async with (
-        broker(tmp_path / "broker") as url,
-        hosted(spec, tmp_path / "host", url, FIRST) as run,
-        following(run, url, tmp_path / "first", FIRST) as standby,
-        steady(run, pause_at=3) as worker,
+        succeeded(spec, tmp_path, left_at=3, reached=5) as (url, standby, worker),
+        returning(tmp_path / "host", url, "take over") as old,
     ):
-        await standby.version(3)
-        await run.end()
-        await worker.until(lambda: worker.heard.epochs[-1].number == 2)
-        await work(worker, 5)
-        await standby.version(5)
-        async with returning(tmp_path / "host", url, "take over") as old:
-            await old.said("level with who leads, at version 5")
-            await standby.said("in epoch 3: stepping aside")
-            await work(worker)
-            outcome, seen = await old.outcome(), await standby.outcome()
+        await old.said("level with who leads, at version 5")
+        await standby.said("in epoch 3: stepping aside")
+        await work(worker)
+        outcome, seen = await old.outcome(), await standby.outcome()
     assert worker.heard.epochs[-1].number == 3, "\n".join([*old.lines, "--", *standby.lines])
     assert worker.heard.epochs[-1].rank == 0
     assert payloads(tmp_path / "host") == payloads(tmp_path / "first")
@@ -320,17 +332,7 @@ async def test_taking_over_makes_the_leader_step_aside(tmp_path: Path) -> None:
 
 async def test_taking_over_loses_nothing_that_only_the_leader_has(tmp_path: Path) -> None:
     spec = spec_of(**EXACT)
-    async with (
-        broker(tmp_path / "broker") as url,
-        hosted(spec, tmp_path / "host", url, FIRST) as run,
-        following(run, url, tmp_path / "first", FIRST) as standby,
-        steady(run, pause_at=1) as worker,
-    ):
-        await standby.version(1)
-        await run.end()
-        await worker.until(lambda: worker.heard.epochs[-1].number == 2)
-        await work(worker, 6)
-        await standby.version(6)
+    async with succeeded(spec, tmp_path, left_at=1, reached=6) as (url, standby, worker):
         await worker.until(lambda: 5 in worker.kept)
         worker.kept = {5: worker.kept[5]}  # as after many more updates than workers keep
         async with returning(tmp_path / "host", url, "take over") as old:
