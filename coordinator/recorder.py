@@ -30,8 +30,8 @@ SNAPSHOT_SHARE = 0.1
 """Share of the time that freezing states may take; who goes on replays more where some are left
 out."""
 
-Named = tuple[SessionId, int]
-"""A result: who sent it, and for which task."""
+Named = tuple[SessionId, messages.ResultName]
+"""A result: who sent it, and what that session calls it."""
 
 
 class Recorder:

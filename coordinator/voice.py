@@ -63,7 +63,7 @@ class Voice:
     def acknowledge(self, peer: Peer, command: SendAcknowledge) -> None:
         """The answer for results."""
         reason = command.reason[:LONGEST_REASON]
-        self._tell(peer, messages.Acknowledge(command.tasks, command.outcome, reason))
+        self._tell(peer, messages.Acknowledge(command.results, command.outcome, reason))
 
     def ask_for_hello(self, peer: Peer) -> None:
         """The session should introduce itself again; nothing for the volunteer to read."""

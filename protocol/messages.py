@@ -68,6 +68,21 @@ class Message(msgspec.Struct, frozen=True, array_like=True, kw_only=False):
     """
 
 
+class Part(Message, frozen=True):
+    """Where a result lies in its lease, when it is only a part of it."""
+
+    before: Annotated[int, msgspec.Meta(ge=0, le=MAX_TASK_DIRECTIONS)]
+    """units of the lease before it; names the part"""
+    after: Annotated[int, msgspec.Meta(ge=0, le=MAX_TASK_DIRECTIONS)]
+    """units of the lease after it"""
+
+
+ResultName = TaskId | Annotated[tuple[TaskId, ...], msgspec.Meta(min_length=2, max_length=2)]
+"""What a result of a session is called: its task, or (task, `Part.before`) where it is a part.
+
+A tuple of a fixed form would break msgspec 0.23, which mixes up the bounds of such a union."""
+
+
 class Cohort(Message, frozen=True):
     """Part of an update: consecutive directions evaluated at one version, and their weights."""
 
@@ -217,12 +232,14 @@ class Task(Message, frozen=True, tag=6):
     count: Annotated[int, msgspec.Meta(ge=1, le=MAX_TASK_DIRECTIONS)]
     episodes: Annotated[int, msgspec.Meta(ge=1, le=1024)]
     token: Token
-    acknowledged: Annotated[tuple[TaskId, ...], msgspec.Meta(max_length=256)] = ()
+    acknowledged: Annotated[tuple[ResultName, ...], msgspec.Meta(max_length=256)] = ()
     """results of this session that the coordinator now answers for"""
 
 
 class Result(Message, frozen=True, tag=7):
-    """Returns, lengths and observation sums of a whole task; MAC under the session key.
+    """Returns, lengths and observation sums of a task or a part of it; MAC under the session key.
+
+    The token is that of the whole lease, `[first - part.before, first + count + part.after)`.
 
     `returns` and `lengths`: (count, 2) reals and integers, +sigma first, each averaged (returns) or
     summed (lengths) over the member's episodes; centre: (count,). A direction whose episode failed
@@ -243,6 +260,13 @@ class Result(Message, frozen=True, tag=7):
         tuple[tuple[Direction, Annotated[str, msgspec.Meta(max_length=200)]], ...],
         msgspec.Meta(max_length=256),
     ] = ()
+    part: Part | None = None
+    """None: the whole lease"""
+
+    @property
+    def name(self) -> ResultName:
+        """What it is called in acknowledgements."""
+        return self.task if self.part is None else (self.task, self.part.before)
 
 
 class Refusal(Message, frozen=True, tag=8):
@@ -257,7 +281,7 @@ class Refusal(Message, frozen=True, tag=8):
 class Acknowledge(Message, frozen=True, tag=9):
     """Results that the coordinator answers for, where no next task carries the news."""
 
-    tasks: Annotated[tuple[TaskId, ...], msgspec.Meta(max_length=256)]
+    results: Annotated[tuple[ResultName, ...], msgspec.Meta(max_length=256)]
     outcome: Outcome
     reason: Reason = ""
 
@@ -325,6 +349,8 @@ class Notice(Message, frozen=True, tag=17):
 
     code: Literal["say", "hello-again", "leave", "slow-down"]
     text: Reason
+    seconds: Annotated[float, msgspec.Meta(ge=0.0, le=600.0)] = 0.0
+    """of `slow-down`: say nothing that can wait for so long"""
 
 
 class Who(Message, frozen=True, tag=18):
@@ -492,7 +518,7 @@ def field_table() -> list[tuple[int | None, str, str, list[tuple[str, str]]]]:
     What only occurs inside of a message follows, without a number.
     """
     rows = []
-    kinds: tuple[type[Message], ...] = (*TYPES, Cohort, Observed, Judged, Held)
+    kinds: tuple[type[Message], ...] = (*TYPES, Part, Cohort, Observed, Judged, Held)
     for kind in kinds:
         info = msgspec.inspect.type_info(kind)
         assert isinstance(info, msgspec.inspect.StructType)

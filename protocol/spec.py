@@ -134,7 +134,7 @@ class StrategySpec(Section, frozen=True, kw_only=True):
 
     kind: Literal["openai-es"] = "openai-es"
     noise: Literal["rademacher", "gaussian"] = "rademacher"
-    population: Annotated[int, msgspec.Meta(ge=2, le=65_536, multiple_of=2)] = 64
+    population: Annotated[int, msgspec.Meta(ge=2, le=131_072, multiple_of=2)] = 64
     """Members of a batch; two per direction."""
     sigma: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] = 0.1
     """Size of the perturbations."""
@@ -171,6 +171,13 @@ class PoolSpec(Section, frozen=True, kw_only=True):
     """Share of a batch that must have arrived before stragglers may be left behind."""
     max_staleness: Annotated[int, msgspec.Meta(ge=0, le=16)] = 0
     """How many versions old a late return may be and still count, with a discount."""
+    discount: Annotated[int, msgspec.Meta(ge=0, le=3)] = 1
+    """Returns of age a (versions) weigh 1 / (1 + a)^discount of fresh ones; 0: as much."""
+    patience: Annotated[float, msgspec.Meta(ge=0.0, le=100.0)] = 1.0
+    """Times the time it should have taken that what is missing is waited for once the quorum is
+    there; 0: the batch closes with the quorum."""
+    copies: Annotated[int, msgspec.Meta(ge=0, le=4)] = 1
+    """Overdue leases at the end of a batch are given to so many others as well."""
     stale_share: Fraction = 0.25
     """Share of a batch that may be evaluated one version early, where staleness is allowed."""
     task_seconds: Annotated[float, msgspec.Meta(gt=0.0, le=600.0)] = 2.0

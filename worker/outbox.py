@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from random import Random
 
-from protocol.messages import Result
+from protocol.messages import Result, ResultName
 
 RESEND_AFTER = 10.0
 """Seconds without an answer after which a result is sent again."""
@@ -32,7 +32,7 @@ class Outbox:
     def __init__(self, random: Random) -> None:
         self.lost = 0
         self._random = random
-        self._entries: dict[int, _Entry] = {}
+        self._entries: dict[ResultName, _Entry] = {}
         self._bytes = 0
 
     @property
@@ -45,19 +45,19 @@ class Outbox:
 
     def add(self, result: Result, now: float) -> None:
         """Keep a result, due at once."""
-        self.acknowledge((result.task,))
+        self.acknowledge((result.name,))
         size = 200 + len(result.returns) + len(result.lengths) + len(result.observed)
-        self._entries[result.task] = _Entry(result, size, now)
+        self._entries[result.name] = _Entry(result, size, now)
         self._bytes += size
         while self._bytes > MOST_BYTES and len(self._entries) > 1:
             self.acknowledge((next(iter(self._entries)),))
             self.lost += 1
 
-    def acknowledge(self, tasks: Iterable[int]) -> int:
+    def acknowledge(self, results: Iterable[ResultName]) -> int:
         """The coordinator answers for these; how many of them were here."""
         found = 0
-        for task in tasks:
-            entry = self._entries.pop(task, None)
+        for name in results:
+            entry = self._entries.pop(name, None)
             if entry is not None:
                 self._bytes -= entry.size
                 found += 1
@@ -67,9 +67,9 @@ class Outbox:
         """What is to be sent now."""
         return [entry.result for entry in self._entries.values() if now >= entry.due]
 
-    def sent(self, task: int, now: float) -> None:
+    def sent(self, name: ResultName, now: float) -> None:
         """It was handed to the broker: it is due again unless an answer comes."""
-        entry = self._entries.get(task)
+        entry = self._entries.get(name)
         if entry is not None:
             entry.sent += 1
             entry.due = now + RESEND_AFTER * (1.0 + 0.25 * self._random.random())

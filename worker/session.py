@@ -32,6 +32,7 @@ from protocol.messages import (
     Notice,
     Outcome,
     Refusal,
+    ResultName,
     Serve,
     Status,
     Task,
@@ -356,7 +357,7 @@ class Session:
         if isinstance(message, Task):
             self._hear_task(message, now)
         elif isinstance(message, Acknowledge):
-            self._answered(message.tasks, message.outcome, message.reason, now)
+            self._answered(message.results, message.outcome, message.reason, now)
         elif isinstance(message, Notice):
             self._hear_notice(message, now)
         elif isinstance(message, Serve):
@@ -482,9 +483,11 @@ class Session:
         elif self.workload is not None:
             self._do(self.workload.take(task, now), now)
 
-    def _answered(self, tasks: tuple[int, ...], outcome: Outcome, reason: str, now: float) -> None:
+    def _answered(
+        self, results: tuple[ResultName, ...], outcome: Outcome, reason: str, now: float
+    ) -> None:
         if self.workload is not None:
-            self._do(self.workload.answered(tasks, outcome, reason), now)
+            self._do(self.workload.answered(results, outcome, reason), now)
 
     def _void(self, now: float) -> None:
         """Nothing that was evaluated with wrong parameters may be sent."""
@@ -553,7 +556,7 @@ class Session:
             return
         for result in due:
             self._publish(topics.results, self.handshake.seal(result), now)
-            outbox.sent(result.task, now)
+            outbox.sent(result.name, now)
 
     def _tell_credit(self, now: float) -> None:
         wanted = self._credit if self._caught_up and not self._finishing else 0

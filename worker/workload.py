@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from protocol.messages import Cause, Held, Outcome, Refusal, Result, Task
+from protocol.messages import Cause, Held, Outcome, Refusal, Result, ResultName, Task
 from protocol.packing import WireError
 from protocol.spec import RunSpec
 from worker import replica
@@ -123,9 +123,11 @@ class Workload:
         """
         self.outbox.make_due(now)
 
-    def answered(self, tasks: tuple[int, ...], outcome: Outcome, reason: str) -> list[Deed]:
+    def answered(
+        self, results: tuple[ResultName, ...], outcome: Outcome, reason: str
+    ) -> list[Deed]:
         """The coordinator answers for results."""
-        found = self.outbox.acknowledge(tasks)
+        found = self.outbox.acknowledge(results)
         self.outcomes[outcome] += found
         if found and outcome == "refused":
             return [Say(f"the coordinator refused {found} of our results: {reason}", warning=True)]

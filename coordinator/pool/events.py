@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.messages import TaskKind
+from protocol.messages import Part, ResultName, TaskKind
 
 
 class SessionId(NamedTuple):
@@ -80,18 +80,32 @@ class Arrived:
     lengths: NDArray[np.int64]
     observed: bytes = b""
     failed: tuple[tuple[int, str], ...] = ()
+    part: Part | None = None
+    """where it lies in its lease; None: it is of all of it"""
 
     @property
     def count(self) -> int:
         """Directions, or episodes of the centre."""
         return len(self.returns)
 
+    @property
+    def name(self) -> ResultName:
+        """What its session calls it."""
+        return self.task if self.part is None else (self.task, self.part.before)
+
+    @property
+    def leased(self) -> tuple[int, int]:
+        """(first, count) of the lease that it is the result, or a part of the result, of."""
+        if self.part is None:
+            return self.first, self.count
+        before, after = self.part.before, self.part.after
+        return self.first - before, before + self.count + after
+
 
 class Kept(NamedTuple):
-    """These results, each named by (session, task), can't be lost any more: they may be
-    acknowledged."""
+    """These results can't be lost any more: they may be acknowledged."""
 
-    results: tuple[tuple[SessionId, int], ...]
+    results: tuple[tuple[SessionId, ResultName], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +162,7 @@ class SendTask:
     version: int
     first: int
     count: int
-    acknowledged: tuple[int, ...] = ()
+    acknowledged: tuple[ResultName, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +170,7 @@ class SendAcknowledge:
     """Answer for results that no task carries the answer to."""
 
     session: SessionId
-    tasks: tuple[int, ...]
+    results: tuple[ResultName, ...]
     outcome: Literal["accepted", "late", "duplicate", "refused"]
     reason: str = ""
 

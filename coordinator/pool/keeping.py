@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from coordinator.pool.events import Arrived, SessionId
-from protocol.messages import Outcome
+from protocol.messages import Outcome, ResultName
 
 
 class Useless(NamedTuple):
@@ -25,11 +25,11 @@ class Keeping:
     """
 
     def __init__(self) -> None:
-        self._results: dict[tuple[SessionId, int], tuple[Arrived, list[Useless]]] = {}
+        self._results: dict[tuple[SessionId, ResultName], tuple[Arrived, list[Useless]]] = {}
 
     def add(self, arrived: Arrived) -> None:
         """A result was accepted."""
-        self._results.setdefault((arrived.session, arrived.task), (arrived, []))
+        self._results.setdefault((arrived.session, arrived.name), (arrived, []))
 
     def holds_back(self, useless: Useless) -> bool:
         """Whether the answer waits for a result of the same units, because that one is not safe."""
@@ -39,9 +39,9 @@ class Keeping:
                 return True
         return False
 
-    def kept(self, session: SessionId, task: int) -> Sequence[Useless]:
+    def kept(self, session: SessionId, name: ResultName) -> Sequence[Useless]:
         """A result is safe: what waited for it."""
-        found = self._results.pop((session, task), None)
+        found = self._results.pop((session, name), None)
         return found[1] if found is not None else ()
 
 

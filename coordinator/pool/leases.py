@@ -123,8 +123,8 @@ class Leases:
         lease = self.out.get(event.task)
         if lease is None or lease.session.worker != event.session.worker:
             return None
-        asked = (lease.kind, lease.version, lease.first, lease.count)
-        return lease if asked == (event.kind, event.version, event.first, event.count) else None
+        asked = (lease.kind, lease.version, (lease.first, lease.count))
+        return lease if asked == (event.kind, event.version, event.leased) else None
 
     def run_out(self, now: float) -> Iterator[Lease]:
         """The leases whose deadline has passed; the caller ends each as it comes."""

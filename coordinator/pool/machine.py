@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
 from coordinator.pool.batch import Batch
 from coordinator.pool.batches import Batches
 from coordinator.pool.centre import Evaluation
+from coordinator.pool.course import Course
+from coordinator.pool.dispatch import Dispatch
 from coordinator.pool.evaluations import Evaluations
 from coordinator.pool.events import (
     Arrived,
@@ -29,7 +29,6 @@ from coordinator.pool.events import (
     Left,
     Refused,
     SendAcknowledge,
-    SendTask,
     SessionId,
     StopAsked,
     Tick,
@@ -40,7 +39,7 @@ from coordinator.pool.leases import Leases
 from coordinator.pool.ranges import NOBODY
 from coordinator.pool.roster import LONGEST_REST, MOST_TASKS, Roster, Session
 from coordinator.pool.work import Lease, Work
-from protocol.messages import MAX_TASK_DIRECTIONS, Outcome, TaskKind
+from protocol.messages import Outcome
 from protocol.spec import RunSpec
 
 SILENT_AFTER = 35.0
@@ -48,8 +47,6 @@ SILENT_AFTER = 35.0
 SILENCE_CHECKED_EVERY = 5.0
 ACKNOWLEDGE_AFTER = 2.0
 """Seconds that an acknowledgement waits for a task to ride on; who takes none is told at once."""
-ACKNOWLEDGED_AT_ONCE = 256
-"""Results that one message acknowledges at most."""
 REST_AFTER_REFUSAL = 1.0
 """Seconds of rest for who gives back, at no fault, work that anybody should be able to do."""
 GATHER_SECONDS = 0.2
@@ -57,25 +54,11 @@ GATHER_SECONDS = 0.2
 others still hold, who hear of the new epoch in the same moment."""
 RETURN_WITHIN = 10.0
 """Seconds that the workers of a run which goes on have to come back, where its time is up."""
-OFFERS_AT_ONCE = 1000
-"""Waiting sessions that one event offers work to at most: the next event goes on."""
-FRUITLESS_OFFERS = 4
-"""So many more may have no use for it than take it, before the rest must wait for the next event:
-bounds what an event costs."""
 
 
 FOR_ALL = (Tick, Updated)
 """Events after which those who hold a task, too, are asked whether they have room for another, and
 overdue leases are copied; others who hold one come back with its result."""
-
-
-class Offer(NamedTuple):
-    """Free units that may be leased now, evaluated at `version`, `most` of them to one session."""
-
-    kind: TaskKind
-    version: int
-    work: Work
-    most: int = MAX_TASK_DIRECTIONS
 
 
 class Pool:
@@ -109,29 +92,29 @@ class Pool:
         (`coordinator.pool.past.used`); None: none may.
         """
         self.spec = spec
-        self.version = version
         self.started = now - elapsed
         self.episodes = episodes
-        self.updating = False
-        self.ended = False
+        self._course = Course(version, gathers_until=math.inf if first_task > 1 else None)
         self._quorum = math.ceil(spec.pool.quorum * spec.directions - 1e-9)
-        self._lag = spec.versions_kept - 1 - spec.pool.max_staleness
-        self._ahead = math.floor(spec.pool.stale_share * spec.directions)
-        if not spec.pool.max_staleness:
-            self._ahead = 0
         self._roster = Roster()
         self._leases = Leases(spec, first_task)
         self.sessions = self._roster.sessions
         self.leases = self._leases.out
         self._batches = Batches(spec, version, used)
         self._evaluations = Evaluations(spec)
-        self._final: str | None = None
+        self._commands: list[Command] = []
+        self._dispatch = Dispatch(
+            spec,
+            self._course,
+            self._roster,
+            self._leases,
+            self._batches,
+            self._evaluations,
+            self._commands,
+        )
         self._checked_silence = now
         self._acknowledged_at = now
-        self._commands: list[Command] = []
         self._keeping = Keeping()
-        self._gathers_until = math.inf if first_task > 1 else None
-        """until when only leases of earlier epochs are taken up; None: no more"""
         self._patient_until = now + RETURN_WITHIN if elapsed else now
         if unjudged is None:
             self._begin_version(now)
@@ -150,11 +133,12 @@ class Pool:
             self._conclude_evaluations()
             self._maybe_close(now)
             if isinstance(event, FOR_ALL):
-                self._feed_waiting(self._roster.idle, now)
-                self._feed_waiting(self._roster.roomy, now)
-            elif next(self._offers(), None) is not None:
-                self._feed_waiting(self._roster.idle, now)
-        commands, self._commands = self._commands, []
+                self._dispatch.feed_waiting(self._roster.idle, now)
+                self._dispatch.feed_waiting(self._roster.roomy, now)
+            elif self._dispatch.has_offers():
+                self._dispatch.feed_waiting(self._roster.idle, now)
+        commands = self._commands[:]
+        self._commands.clear()
         return commands
 
     def _note(self, event: Event, now: float) -> None:
@@ -181,9 +165,24 @@ class Pool:
     # What a person asks: who is here, how far is it, why is nothing happening?
 
     @property
+    def version(self) -> int:
+        """Of the parameters that members are evaluated at."""
+        return self._course.version
+
+    @property
+    def updating(self) -> bool:
+        """Whether the update of the open batch is being made."""
+        return self._course.updating
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run is over."""
+        return self._course.ended
+
+    @property
     def open_index(self) -> int:
         """Index of the batch that the next update will close."""
-        return self.version + self.updating
+        return self._course.open_index
 
     @property
     def workers(self) -> int:
@@ -208,15 +207,15 @@ class Pool:
             return "the update is being made"
         if not self._roster.eligible:
             return "all workers are paused"
-        if self._gathers_until is not None:
+        if self._course.gathers_until is not None:
             return "the workers say what they still work on"
         return "all workers rest after failures; the log says which"
 
     # Sessions.
 
     def _joined(self, event: Joined, now: float) -> None:
-        if self._gathers_until == math.inf:
-            self._gathers_until = now + GATHER_SECONDS
+        if self._course.gathers_until == math.inf:
+            self._course.gathers_until = now + GATHER_SECONDS
         session = self.sessions.get(event.session)
         if session is None:
             session = self._roster.enter(
@@ -235,7 +234,7 @@ class Pool:
         if again := sum(self._take_up(session, held, now) for held in event.held):
             leases = "lease" if again == 1 else "leases"
             self._commands.append(Happened(f"{again} {leases} taken up again", event.session))
-        self._feed(session, now)
+        self._dispatch.feed(session, now)
 
     def _left(self, id: SessionId, reason: str, now: float) -> None:
         session = self._roster.leave(id)
@@ -252,7 +251,7 @@ class Pool:
         session.heard = now
         if event.credit is not None:
             self._roster.set_credit(session, event.credit)
-            self._feed(session, now)
+            self._dispatch.feed(session, now)
 
     def _refused(self, event: Refused, now: float) -> None:
         lease = self.leases.get(event.task)
@@ -269,11 +268,11 @@ class Pool:
         self._end_lease(lease, now, avoid=frozenset({event.session.worker}))
         if lease.kind == "centre":
             self._give_up_if_nobody_can(lease.version)
-        self._feed(session, now)
+        self._dispatch.feed(session, now)
 
     def _tick(self, now: float) -> None:
-        if self._gathers_until is not None and now >= self._gathers_until:
-            self._gathers_until = None
+        if self._course.gathers_until is not None and now >= self._course.gathers_until:
+            self._course.gathers_until = None
         self._roster.wake(now)
         self._run_out(now)
         if now - self._checked_silence >= SILENCE_CHECKED_EVERY:
@@ -287,16 +286,9 @@ class Pool:
 
     def _acknowledge_all(self) -> None:
         for session in self._roster.owed.values():
-            while tasks := self._acknowledged(session):
-                self._commands.append(SendAcknowledge(session.id, tasks, "accepted"))
+            while results := session.take_unacknowledged():
+                self._commands.append(SendAcknowledge(session.id, results, "accepted"))
         self._roster.owed.clear()
-
-    @staticmethod
-    def _acknowledged(session: Session) -> tuple[int, ...]:
-        """Take the accepted results that the session is to be told of."""
-        tasks = tuple(session.unacknowledged[:ACKNOWLEDGED_AT_ONCE])
-        del session.unacknowledged[:ACKNOWLEDGED_AT_ONCE]
-        return tasks
 
     # Leases.
 
@@ -345,124 +337,16 @@ class Pool:
             evaluation = self._evaluations.of(held.version)
             return evaluation.work if evaluation is not None and evaluation.has(end) else None
         index = self._batches.index(held.first)
-        if held.version > self.version or self._final is not None:
+        if held.version > self.version or self._course.final is not None:
             return None
         if index - held.version > self.spec.pool.max_staleness:
             return None
         if index == self.version and not self.updating:
             return self._batches.open.work
         ahead = self._batches.next
-        if index == self.version + 1 and held.count <= self._ahead - ahead.begun:
+        if index == self.version + 1 and held.count <= self._dispatch.room_ahead:
             return ahead.work
         return None
-
-    def _feed_waiting(self, queue: OrderedDict[SessionId, Session], now: float) -> None:
-        """Offer work to those who wait, the longest first, while there is some."""
-        balance = FRUITLESS_OFFERS
-        for _ in range(min(len(queue), OFFERS_AT_ONCE)):
-            balance += 1 if self._feed(next(iter(queue.values())), now) else -1
-            if not balance:
-                return
-
-    def _feed(self, session: Session, now: float) -> bool:
-        """Lease to this session as much as it has room for and is its share: whether it got any."""
-        may = self._gathers_until is None and now >= session.rests_until and not self.ended
-        room = session.spare if may else 0
-        given = 0
-        while given < room and self._lease_something(session, now):
-            given += 1
-        self._roster.note_room(session, now)
-        return given > 0
-
-    def _lease_something(self, session: Session, now: float) -> bool:
-        """The most useful first; where all is leased, a copy of what is overdue."""
-        for offer in self._offers():
-            if self._lease_part(session, offer, now):
-                return True
-        for work in self._awaited():
-            if work.has_overdue(now) and self._lease_overdue(session, work, now):
-                return True
-        return False
-
-    def _offers(self) -> Iterator[Offer]:
-        """What is free, the most useful first: what the run waits for, then what it will need."""
-        wanted = self._members_wanted()
-        current = None
-        for evaluation in self._evaluations.under_way:
-            if evaluation.work.unleased.total:
-                if wanted and evaluation.version == self.version:
-                    current = Offer("centre", evaluation.version, evaluation.work)
-                else:
-                    yield Offer("centre", evaluation.version, evaluation.work)
-        if not wanted:
-            return
-        batches = self._batches
-        if not self.updating and batches.open.work.unleased.total:
-            yield Offer("members", self.version, batches.open.work)
-        if current is not None:
-            yield current
-        room = self._ahead - batches.next.begun
-        if room > 0:
-            yield Offer("members", self.version, batches.next.work, room)
-
-    def _awaited(self) -> Iterator[Work]:
-        """What has no free unit any more and holds the run up."""
-        work = self._batches.open.work
-        if not self.updating and self._final is None and not work.unleased.total:
-            yield work
-        for evaluation in self._evaluations.under_way:
-            if not evaluation.work.unleased.total:
-                yield evaluation.work
-
-    def _members_wanted(self) -> bool:
-        """No members are leased after the last update, nor while a centre evaluation is so far
-        behind that workers are about to forget its version."""
-        if self._final is not None:
-            return False
-        evaluations = self._evaluations.under_way
-        return not evaluations or self.version - evaluations[0].version < self._lag
-
-    def _lease_part(self, session: Session, offer: Offer, now: float) -> bool:
-        """Lease to this session what of the offer is its share: whether there was any."""
-        share = self._roster.share(session)
-        size = min(self._leases.size(session, share, offer.kind, offer.work), offer.most)
-        if not size:
-            return False
-        worker = session.id.worker
-        claim = offer.work.claim(size, worker, self._roster.eligible)
-        if claim is None and not session.leases and not offer.work.has_failing:
-            # Nobody idles beside work that it once failed where no other has room for it; only a
-            # failing episode has to wait for somebody else.
-            claim = offer.work.claim(size, worker, self._roster.roomy_workers())
-        if claim is None:
-            return False
-        lease = self._leases.issue(session, offer.kind, offer.version, offer.work, claim, now)
-        self._send_task(session, lease)
-        return True
-
-    def _lease_overdue(self, session: Session, work: Work, now: float) -> bool:
-        """Insurance: a copy of the most overdue lease; the first result of either counts."""
-        late = work.overdue(now, session.id)
-        if late is None:
-            return False
-        version = late.version if late.kind == "centre" else self.version
-        lease = self._leases.issue(session, late.kind, version, work, late.claim, now)
-        self._send_task(session, lease)
-        return True
-
-    def _send_task(self, session: Session, lease: Lease) -> None:
-        acknowledged = self._acknowledged(session) if session.unacknowledged else ()
-        self._commands.append(
-            SendTask(
-                session=session.id,
-                task=lease.task,
-                kind=lease.kind,
-                version=lease.version,
-                first=lease.first,
-                count=lease.count,
-                acknowledged=acknowledged,
-            )
-        )
 
     # Results.
 
@@ -487,7 +371,7 @@ class Pool:
             if lease.session != event.session and (holder := self.sessions.get(lease.session)):
                 self._roster.note_room(holder, now)
         if session is not None:
-            self._feed(session, now)
+            self._dispatch.feed(session, now)
 
     def _keep(self, event: Arrived) -> None:
         """Ask for an accepted result to be made durable."""
@@ -499,21 +383,21 @@ class Pool:
 
     def _kept(self, event: Kept) -> None:
         """Acknowledge what is durable now, with the next task where one may come."""
-        for id, task in event.results:
+        for id, name in event.results:
             session = self.sessions.get(id)
             if session is not None and session.credit > 0 and not self.ended:
-                session.unacknowledged.append(task)
+                session.unacknowledged.append(name)
                 self._roster.owed[id] = session
             else:
-                self._commands.append(SendAcknowledge(id, (task,), "accepted"))
-            for useless in self._keeping.kept(id, task):
+                self._commands.append(SendAcknowledge(id, (name,), "accepted"))
+            for useless in self._keeping.kept(id, name):
                 self._answer_useless(useless)
 
     def _answer_useless(self, useless: Useless) -> None:
         """Tell a worker that its result does not count, once what counts instead is safe."""
         if not self._keeping.holds_back(useless):
             event, outcome, reason = useless
-            self._commands.append(SendAcknowledge(event.session, (event.task,), outcome, reason))
+            self._commands.append(SendAcknowledge(event.session, (event.name,), outcome, reason))
 
     def _returned(self, session: Session, lease: Lease, steps: int, now: float) -> None:
         """A result came in time: learn the session's speed, where its begin was seen."""
@@ -612,14 +496,14 @@ class Pool:
 
     def _maybe_close(self, now: float) -> None:
         """Close the open batch where all is here, or the quorum and the rest had its time."""
-        if self.updating or self.ended or self._final is not None:
+        if self.updating or self.ended or self._course.final is not None:
             return
         batch = self._batches.open
         if batch.work.missing and not self._may_leave_the_rest(batch, now):
             return
         contributions, members = self._batches.close()
         self.episodes += members * self.spec.environment.episodes
-        self.updating = True
+        self._course.updating = True
         self._commands.append(CloseBatch(self.version, contributions, tuple(sorted(batch.dropped))))
 
     def _may_leave_the_rest(self, batch: Batch, now: float) -> bool:
@@ -631,8 +515,8 @@ class Pool:
         )
 
     def _updated(self, event: Updated, now: float) -> None:
-        self.version = event.version
-        self.updating = False
+        self._course.version = event.version
+        self._course.updating = False
         self._batches.reach(self.version)
         self._begin_version(now)
 
@@ -645,23 +529,25 @@ class Pool:
     def _check_stop(self, now: float) -> None:
         """After the last update only the centre of the last version is evaluated, in full."""
         stop = self.spec.stop
-        if self._final is not None or self.updating or self.ended:
+        if self._course.final is not None or self.updating or self.ended:
             return
         if stop.updates is not None and self.version >= stop.updates:
-            self._final = f"{self.version} updates are made"
+            self._course.final = f"{self.version} updates are made"
         elif stop.episodes is not None and self.episodes >= stop.episodes:
-            self._final = f"{self.episodes:,} episodes are used"
+            self._course.final = f"{self.episodes:,} episodes are used"
         elif stop.seconds is not None and now - self.started >= stop.seconds:
             if not self.workers and now < self._patient_until:
                 return
-            self._final = f"{stop.seconds:g} s have passed"
+            self._course.final = f"{stop.seconds:g} s have passed"
             if not self.workers:
-                self._end(self.version, reached=False, reason=f"{self._final}, no worker is here")
+                self._end(
+                    self.version, reached=False, reason=f"{self._course.final}, no worker is here"
+                )
                 return
         else:
             return
         if not self.spec.centre.evaluate_every:
-            self._end(self.version, reached=False, reason=self._final)
+            self._end(self.version, reached=False, reason=self._course.final)
             return
         if self._evaluations.of(self.version) is None:
             self._evaluations.begin(self.version)
@@ -689,12 +575,12 @@ class Pool:
             self._commands.append(judged)
             if judged.reached:
                 self._end(judged.version, reached=True, reason="the target is reached")
-        if self._final is not None and not self._evaluations.under_way:
-            self._end(self.version, reached=False, reason=self._final)
+        if self._course.final is not None and not self._evaluations.under_way:
+            self._end(self.version, reached=False, reason=self._course.final)
 
     def _end(self, version: int, reached: bool, reason: str) -> None:
         if self.ended:
             return
         self._acknowledge_all()
-        self.ended = True
+        self._course.ended = True
         self._commands.append(EndRun(version, reached, reason))

@@ -10,9 +10,12 @@ from dataclasses import dataclass, field
 from coordinator.pool.events import SessionId
 from coordinator.pool.sizing import Pace
 from coordinator.pool.work import Lease
+from protocol.messages import ResultName
 
 MOST_TASKS = 64
 """Tasks that a session may hold at once, whatever credit it gives."""
+ACKNOWLEDGED_AT_ONCE = 256
+"""Results that one message acknowledges at most."""
 LONGEST_REST = 60.0
 """Seconds that a session which keeps failing is left alone at most."""
 
@@ -33,7 +36,7 @@ class Session:
     """tasks that it may hold before its speed is measured: as many as it took up again, which it
     was given by who had measured it"""
     last_result: float = 0.0
-    unacknowledged: list[int] = field(default_factory=list)
+    unacknowledged: list[ResultName] = field(default_factory=list)
     rests_until: float = 0.0
     """no task before this time: it failed one just now"""
     failures: int = 0
@@ -50,6 +53,12 @@ class Session:
         """Tasks that it can take now: as a rule a single one until its speed is measured."""
         limit = self.limit if self.pace.measured else self.earned
         return (limit if limit < self.credit else self.credit) - len(self.leases)
+
+    def take_unacknowledged(self) -> tuple[ResultName, ...]:
+        """Take the accepted results that the session is to be told of now."""
+        results = tuple(self.unacknowledged[:ACKNOWLEDGED_AT_ONCE])
+        del self.unacknowledged[:ACKNOWLEDGED_AT_ONCE]
+        return results
 
     @property
     def room(self) -> int:

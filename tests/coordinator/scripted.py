@@ -400,7 +400,7 @@ class ScriptedWorker:
                 self._waiting.append(message)
             self._work()
         elif isinstance(message, Acknowledge):
-            self._answered(message.tasks, message.outcome, message.reason)
+            self._answered(message.results, message.outcome, message.reason)
         elif isinstance(message, Notice):
             self.heard.notices.append(message)
             if message.code == "hello-again":

@@ -82,7 +82,7 @@ def of(commands: list[Command], kind: type) -> list:
 
 
 def answers(commands: list[Command]) -> list[tuple[tuple[int, ...], str]]:
-    return [(a.tasks, a.outcome) for a in of(commands, SendAcknowledge)]
+    return [(a.results, a.outcome) for a in of(commands, SendAcknowledge)]
 
 
 def units(task: SendTask) -> set[int]:

@@ -295,7 +295,7 @@ class PoolMachine(RuleBasedStateMachine):
                     self.given(command)
                     self.answered(command.session, command.acknowledged, "accepted")
                 case SendAcknowledge():
-                    self.answered(command.session, command.tasks, command.outcome)
+                    self.answered(command.session, command.results, command.outcome)
                 case KeepResult():
                     self.unkept.append(command)
                 case CloseBatch():

@@ -163,7 +163,7 @@ class World:
                 self._acknowledge(command.session, command.acknowledged, "accepted")
                 self._give(command)
             case SendAcknowledge():
-                self._acknowledge(command.session, command.tasks, command.outcome)
+                self._acknowledge(command.session, command.results, command.outcome)
             case KeepResult():
                 if not self._unkept:
                     self._later(GROUP_SECONDS, self._keep, self._epoch)

@@ -1,0 +1,25 @@
+"""How far the run is, as all parts of the pool see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Course:
+    """The course of a run: `machine` moves it on, the others look."""
+
+    version: int
+    """of the parameters that members are evaluated at"""
+    updating: bool = False
+    """the update of the open batch is being made"""
+    final: str | None = None
+    """why no update is made any more; None while more are to come"""
+    ended: bool = False
+    gathers_until: float | None = None
+    """until when only leases of earlier epochs are taken up; None: no more"""
+
+    @property
+    def open_index(self) -> int:
+        """Index of the batch that the next update will close."""
+        return self.version + self.updating

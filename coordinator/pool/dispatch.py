@@ -1,0 +1,180 @@
+"""Who is given what: free work, the most useful first, then copies of what is overdue."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from coordinator.pool.batches import Batches
+from coordinator.pool.course import Course
+from coordinator.pool.evaluations import Evaluations
+from coordinator.pool.events import Command, SendTask, SessionId
+from coordinator.pool.leases import Leases
+from coordinator.pool.roster import Roster, Session
+from coordinator.pool.work import Lease, Work
+from protocol.messages import MAX_TASK_DIRECTIONS, TaskKind
+from protocol.spec import RunSpec
+
+OFFERS_AT_ONCE = 1000
+"""Waiting sessions that one event offers work to at most: the next event goes on."""
+FRUITLESS_OFFERS = 4
+"""So many more may have no use for it than take it, before the rest must wait for the next event:
+bounds what an event costs."""
+
+
+class Offer(NamedTuple):
+    """Free units that may be leased now, evaluated at `version`, `most` of them to one session."""
+
+    kind: TaskKind
+    version: int
+    work: Work
+    most: int = MAX_TASK_DIRECTIONS
+
+
+class Dispatch:
+    """Leases what is free to who has room for it; what it decides becomes `SendTask` commands."""
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        course: Course,
+        roster: Roster,
+        leases: Leases,
+        batches: Batches,
+        evaluations: Evaluations,
+        commands: list[Command],
+    ) -> None:
+        """All parts are the pool's own, shared with it; `commands` takes what is to be done."""
+        self._course = course
+        self._roster = roster
+        self._leases = leases
+        self._batches = batches
+        self._evaluations = evaluations
+        self._commands = commands
+        self._lag = spec.versions_kept - 1 - spec.pool.max_staleness
+        self._ahead = math.floor(spec.pool.stale_share * spec.directions)
+        if not spec.pool.max_staleness:
+            self._ahead = 0
+
+    def has_offers(self) -> bool:
+        """Whether anything is free."""
+        return next(self._offers(), None) is not None
+
+    @property
+    def room_ahead(self) -> int:
+        """Directions of the next batch that may still be begun one version early."""
+        return self._ahead - self._batches.next.begun
+
+    def feed_waiting(self, queue: OrderedDict[SessionId, Session], now: float) -> None:
+        """Offer work to those who wait, the longest first, while there is some."""
+        balance = FRUITLESS_OFFERS
+        for _ in range(min(len(queue), OFFERS_AT_ONCE)):
+            balance += 1 if self.feed(next(iter(queue.values())), now) else -1
+            if not balance:
+                return
+
+    def feed(self, session: Session, now: float) -> bool:
+        """Lease to this session as much as it has room for and is its share: whether it got any."""
+        may = (
+            self._course.gathers_until is None
+            and now >= session.rests_until
+            and not self._course.ended
+        )
+        room = session.spare if may else 0
+        given = 0
+        while given < room and self._lease_something(session, now):
+            given += 1
+        self._roster.note_room(session, now)
+        return given > 0
+
+    def _lease_something(self, session: Session, now: float) -> bool:
+        """The most useful first; where all is leased, a copy of what is overdue."""
+        for offer in self._offers():
+            if self._lease_part(session, offer, now):
+                return True
+        for work in self._awaited():
+            if work.has_overdue(now) and self._lease_overdue(session, work, now):
+                return True
+        return False
+
+    def _offers(self) -> Iterator[Offer]:
+        """What is free, the most useful first: what the run waits for, then what it will need."""
+        wanted = self._members_wanted()
+        current = None
+        for evaluation in self._evaluations.under_way:
+            if evaluation.work.unleased.total:
+                if wanted and evaluation.version == self._course.version:
+                    current = Offer("centre", evaluation.version, evaluation.work)
+                else:
+                    yield Offer("centre", evaluation.version, evaluation.work)
+        if not wanted:
+            return
+        batches = self._batches
+        if not self._course.updating and batches.open.work.unleased.total:
+            yield Offer("members", self._course.version, batches.open.work)
+        if current is not None:
+            yield current
+        room = self.room_ahead
+        if room > 0:
+            yield Offer("members", self._course.version, batches.next.work, room)
+
+    def _awaited(self) -> Iterator[Work]:
+        """What has no free unit any more and holds the run up."""
+        work = self._batches.open.work
+        if not self._course.updating and self._course.final is None and not work.unleased.total:
+            yield work
+        for evaluation in self._evaluations.under_way:
+            if not evaluation.work.unleased.total:
+                yield evaluation.work
+
+    def _members_wanted(self) -> bool:
+        """No members are leased after the last update, nor while a centre evaluation is so far
+        behind that workers are about to forget its version."""
+        if self._course.final is not None:
+            return False
+        evaluations = self._evaluations.under_way
+        return not evaluations or self._course.version - evaluations[0].version < self._lag
+
+    def _lease_part(self, session: Session, offer: Offer, now: float) -> bool:
+        """Lease to this session what of the offer is its share: whether there was any."""
+        share = self._roster.share(session)
+        size = min(self._leases.size(session, share, offer.kind, offer.work), offer.most)
+        if not size:
+            return False
+        worker = session.id.worker
+        claim = offer.work.claim(size, worker, self._roster.eligible)
+        if claim is None and not session.leases and not offer.work.has_failing:
+            # Nobody idles beside work that it once failed where no other has room for it; only a
+            # failing episode has to wait for somebody else.
+            claim = offer.work.claim(size, worker, self._roster.roomy_workers())
+        if claim is None:
+            return False
+        lease = self._leases.issue(session, offer.kind, offer.version, offer.work, claim, now)
+        self._send_task(session, lease)
+        return True
+
+    def _lease_overdue(self, session: Session, work: Work, now: float) -> bool:
+        """Insurance: a copy of the most overdue lease; the first result of either counts."""
+        late = work.overdue(now, session.id)
+        if late is None:
+            return False
+        version = late.version if late.kind == "centre" else self._course.version
+        lease = self._leases.issue(session, late.kind, version, work, late.claim, now)
+        self._send_task(session, lease)
+        return True
+
+    def _send_task(self, session: Session, lease: Lease) -> None:
+        acknowledged = session.take_unacknowledged() if session.unacknowledged else ()
+        self._commands.append(
+            SendTask(
+                session=session.id,
+                task=lease.task,
+                kind=lease.kind,
+                version=lease.version,
+                first=lease.first,
+                count=lease.count,
+                acknowledged=acknowledged,
+            )
+        )

@@ -1,0 +1,13 @@
+"""Named settings of the pool: one machine, told how long to wait for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+PRESETS: Mapping[str, Mapping[str, float]] = {
+    "sync": {"quorum": 1.0, "max_staleness": 0, "stale_share": 0.0},
+    "quorum": {"quorum": 0.9, "max_staleness": 2, "stale_share": 0.25},
+    "async": {"quorum": 0.75, "max_staleness": 4, "stale_share": 1.0, "patience": 0.0},
+}
+"""Fields of `protocol.spec.PoolSpec` by the name of a preset: `sync` is classic ES, whose result
+depends on nobody's speed; `quorum` leaves stragglers behind; `async` waits for nobody."""
