@@ -463,6 +463,10 @@ def decode(data: bytes) -> AnyMessage:
         _check_update(message)
     if isinstance(message, Update | Epoch):
         _check_judged(message.judged)
+    if isinstance(message, Task):
+        _check_names(message.acknowledged)
+    if isinstance(message, Acknowledge):
+        _check_names(message.results)
     return message
 
 
@@ -472,6 +476,11 @@ def _check_update(update: Update) -> None:
         raise WireError("scale, learning rate, sigma and amendments must be finite")
     if len(update.state_digest) not in (0, 16):
         raise WireError("the digest of a state has 16 bytes")
+
+
+def _check_names(names: tuple[ResultName, ...]) -> None:
+    if any(isinstance(name, tuple) and name[1] > MAX_TASK_DIRECTIONS for name in names):
+        raise WireError(f"a part begins within the {MAX_TASK_DIRECTIONS} units of a lease at most")
 
 
 def _check_judged(judged: tuple[Judged, ...]) -> None:
@@ -538,6 +547,8 @@ def describe(kind: Any) -> str:
         return " or ".join(parts)
     if isinstance(kind, inspect.LiteralType):
         return " or ".join(f"`{value}`" for value in kind.values)
+    if isinstance(kind, inspect.VarTupleType) and kind.min_length == kind.max_length:
+        return f"{kind.max_length} of ({describe(kind.item_type)})"
     if isinstance(kind, inspect.VarTupleType):
         return f"up to {kind.max_length:,} of ({describe(kind.item_type)})"
     if isinstance(kind, inspect.TupleType):

@@ -9,9 +9,16 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 
-from protocol.messages import TYPES, Message
+from protocol.messages import MAX_TASK_DIRECTIONS, TYPES, Message
 
 inspect = msgspec.inspect
+_PLAIN = {
+    inspect.IntType: int,
+    inspect.NoneType: type(None),
+    inspect.StructType: list,
+    inspect.VarTupleType: list,
+}
+"""What lies on the wire for the types that occur in unions."""
 
 
 def messages() -> st.SearchStrategy[Message]:
@@ -63,6 +70,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
             return st.binary(min_size=least, max_size=most)
         case inspect.LiteralType():
             return st.sampled_from(sorted(kind.values))
+        case inspect.VarTupleType() if kind.min_length == 2:  # a part's name
+            return st.tuples(values(kind.item_type), st.integers(0, MAX_TASK_DIRECTIONS))
         case inspect.VarTupleType():
             return st.lists(values(kind.item_type), max_size=3).map(tuple)
         case inspect.TupleType():
@@ -102,10 +111,20 @@ def outside(kind: Any) -> Iterator[Any]:
                 yield bytes(kind.min_length - 1)
         case inspect.LiteralType():
             yield from ("something else", "", 1, None, [])
+        case inspect.UnionType():
+            for member in kind.types:
+                others = tuple(_PLAIN[type(other)] for other in kind.types if other is not member)
+                yield from (bad for bad in outside(member) if not isinstance(bad, others))
+        case inspect.NoneType():
+            yield from (0, False, "", [])
         case inspect.VarTupleType():
-            item = plain(kind.item_type)
+            item, least = plain(kind.item_type), kind.min_length or 0
             yield from ("text", None, 7, {"a": item}, [item] * (kind.max_length + 1))
-            yield from ([bad] for bad in outside(kind.item_type))
+            if least:
+                yield [item] * (least - 1)
+                yield [*[item] * (least - 1), MAX_TASK_DIRECTIONS + 1]
+            rest = [item] * max(0, least - 1)
+            yield from ([bad, *rest] for bad in outside(kind.item_type))
         case inspect.TupleType():
             items = [plain(item) for item in kind.item_types]
             yield from (items[:-1], [*items, 1], None)
@@ -143,7 +162,9 @@ def plain(kind: Any) -> Any:
         case inspect.LiteralType():
             return sorted(kind.values)[0]
         case inspect.VarTupleType():
-            return []
+            return [plain(kind.item_type)] * (kind.min_length or 0)
+        case inspect.UnionType():
+            return plain(kind.types[0])
         case inspect.TupleType():
             return [plain(item) for item in kind.item_types]
         case inspect.DictType():

@@ -21,6 +21,7 @@ from protocol.messages import (
     Judged,
     Message,
     Observed,
+    Part,
     Result,
     decode,
     encode,
@@ -246,8 +247,8 @@ def test_packed_returns_come_back_exactly(pairs: list[tuple[float, int]]) -> Non
 
 def test_the_table_has_every_message_and_every_field() -> None:
     table = field_table()
-    assert [row[0] for row in table] == [*sorted(NUMBERS.values()), *[None] * 4]
-    kinds = (*TYPES, Cohort, Observed, Judged, Held)
+    assert [row[0] for row in table] == [*sorted(NUMBERS.values()), *[None] * 5]
+    kinds = (*TYPES, Part, Cohort, Observed, Judged, Held)
     for (number, name, meaning, fields), kind in zip(table, kinds, strict=True):
         assert (number, name) == (NUMBERS.get(kind), kind.__name__)
         assert meaning.endswith((".", "?", ".", ";"))
@@ -263,9 +264,9 @@ def test_the_table_tells_bounds_and_choices() -> None:
     assert fields["Task"]["kind"] == "`centre` or `members`"
     assert fields["Task"]["count"] == "int from 1 to 4,096"
     assert fields["Task"]["token"] == "bytes 16 long"
-    assert (
-        fields["Task"]["acknowledged"] == "up to 256 of (int from 0 to 4,611,686,018,427,387,904)"
-    )
+    assert fields["Result"]["part"] == "Part"
+    task = "int from 0 to 4,611,686,018,427,387,904"
+    assert fields["Task"]["acknowledged"] == f"up to 256 of ({task} or 2 of ({task}))"
     assert fields["Update"]["cohorts"] == "up to 4,096 of (Cohort)"
 
 
