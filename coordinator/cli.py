@@ -12,6 +12,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coordinator.flags import (
+    Episodes,
+    Hidden,
+    LearningRate,
+    Name,
+    Noise,
+    Normalize,
+    OptimizerKind,
+    Policy,
+    PoolPreset,
+    Population,
+    Quorum,
+    Seconds,
+    Seed,
+    Set,
+    Sigma,
+    Staleness,
+    Target,
+    Updates,
+    spec_values,
+)
 from coordinator.history import cli as history_cli
 from coordinator.history.cli import this_command
 
@@ -24,42 +45,6 @@ if TYPE_CHECKING:
 
 STARTED = time.monotonic()
 
-Name = Annotated[str | None, typer.Option(help="Name of the run; by default from the environment.")]
-Seed = Annotated[int | None, typer.Option(help="Names every random number of the run.")]
-Policy = Annotated[str | None, typer.Option(help="linear or mlp.")]
-Hidden = Annotated[
-    str | None, typer.Option(help="Widths of the hidden layers of an mlp, for example 64,64.")
-]
-Population = Annotated[int | None, typer.Option(help="Members of an update; even.")]
-Sigma = Annotated[float | None, typer.Option(help="Size of the perturbations.")]
-Noise = Annotated[str | None, typer.Option(help="rademacher or gaussian.")]
-OptimizerKind = Annotated[str | None, typer.Option("--optimizer", help="normalised, sgd or adam.")]
-LearningRate = Annotated[float | None, typer.Option(help="Step size of the optimizer.")]
-Normalize = Annotated[
-    bool | None,
-    typer.Option("--normalize/--no-normalize", help="Shift and scale observations."),
-]
-Quorum = Annotated[
-    float | None, typer.Option(help="Share of a batch that must be in before stragglers are left.")
-]
-Staleness = Annotated[
-    int | None, typer.Option("--max-staleness", help="Versions that a late return may be old.")
-]
-Target = Annotated[
-    float | None,
-    typer.Option(help="Mean return of the unperturbed policy over fresh episodes: ends the run."),
-]
-Updates = Annotated[
-    int | None, typer.Option(help="Updates after which the run ends; its centre is judged then.")
-]
-Episodes = Annotated[int | None, typer.Option(help="Episodes after which the run ends.")]
-Seconds = Annotated[
-    float | None, typer.Option(help="Seconds from the start after which the run ends.")
-]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Any field of the run spec."),
-]
 AllowModule = Annotated[
     list[str] | None,
     typer.Option("--allow-module", help="Module that may register environments; repeatable."),
@@ -163,6 +148,7 @@ def host(
     optimizer: OptimizerKind = None,
     learning_rate: LearningRate = None,
     normalize: Normalize = None,
+    pool: PoolPreset = None,
     quorum: Quorum = None,
     max_staleness: Staleness = None,
     target: Target = None,
@@ -181,7 +167,7 @@ def host(
     from protocol.errors import ShoalError
     from protocol.identity import digest_of
 
-    flags = _flags(locals())
+    flags = spec_values(locals())
     delegates = tuple(map(digest_of, delegate)) if delegate is not None else None
     console = Console(events=not quiet)
     if standby is not None:
@@ -197,6 +183,7 @@ def host(
             "--keep-returns": keep_returns or None,
             "--set": assignments,
             "--allow-module": allow_module,
+            "--pool": pool,
             **{f"{section} settings": values for section, values in flags.items()},
         }
         _refuse_beside_standby([name for name, value in asked.items() if value is not None])
@@ -205,7 +192,7 @@ def host(
     if take_over and resume is None:
         raise ShoalError("--take-over goes on with a run: give its directory with --resume")
     if resume is not None:
-        _refuse_changes(resume, source, run_dir, flags, assignments)
+        _refuse_changes(resume, source, run_dir, pool, flags, assignments)
         run = runs.resume(resume, key, delegates, keep_returns)
     elif source is None:
         raise ShoalError(
@@ -215,7 +202,7 @@ def host(
     else:
         from coordinator.composing import compose
 
-        spec = compose(source, flags, assignments or [], tuple(allow_module or ()))
+        spec = compose(source, flags, assignments or [], tuple(allow_module or ()), pool)
         run = runs.prepare(spec, run_dir, key, delegates, keep_returns)
     known = run.directory.remembered() if run.resumed else BrokerChoice()
     given: dict[str, Any] = {"broker": broker, "bind": bind, "port": port, "advertise": advertise}
@@ -363,6 +350,7 @@ def demo(
     optimizer: OptimizerKind = None,
     learning_rate: LearningRate = None,
     normalize: Normalize = None,
+    pool: PoolPreset = None,
     quorum: Quorum = None,
     max_staleness: Staleness = None,
     target: Target = None,
@@ -385,8 +373,8 @@ def demo(
 
     if broker not in ("embedded", "mosquitto"):
         raise ShoalError(f"--broker {broker!r}: the demo starts its own, embedded or mosquitto")
-    flags = _flags(locals())
-    spec = compose(source, flags, assignments or [], tuple(allow_module or ()))
+    flags = spec_values(locals())
+    spec = compose(source, flags, assignments or [], tuple(allow_module or ()), pool)
     run = prepare(spec, run_dir)
     console = Console(events=not quiet)
     console.say(
@@ -439,6 +427,7 @@ def _refuse_changes(
     resume: Path,
     source: str | None,
     run_dir: Path | None,
+    pool: str | None,
     flags: dict[str, Any],
     assignments: list[str] | None,
 ) -> None:
@@ -448,6 +437,7 @@ def _refuse_changes(
     if run_dir is not None:
         raise ShoalError(f"--run-dir: --resume {resume} names the directory already; leave it out")
     changes = [source] if source is not None else []
+    changes += [f"--pool {pool}"] if pool is not None else []
     for section, value in flags.items():
         fields = value if isinstance(value, dict) else [""]
         changes += [f"{section}.{field}".rstrip(".") for field in fields]
@@ -457,41 +447,3 @@ def _refuse_changes(
             f"--resume {resume} goes on with the run as it is, so {', '.join(changes)} can't be "
             f"given: shoal fork {resume} makes a new run with other settings"
         )
-
-
-def _flags(given: dict[str, Any]) -> dict[str, Any]:
-    """The spec values of the flags that were given."""
-    hidden = given["hidden"]
-    sections: dict[str, dict[str, Any]] = {
-        "policy": {"kind": given["policy"], "hidden": hidden and _widths(hidden)},
-        "strategy": {
-            "population": given["population"],
-            "sigma": given["sigma"],
-            "noise": given["noise"],
-        },
-        "optimizer": {"kind": given["optimizer"], "learning_rate": given["learning_rate"]},
-        "normalizer": {"enabled": given["normalize"]},
-        "pool": {"quorum": given["quorum"], "max_staleness": given["max_staleness"]},
-        "stop": {
-            "target": given["target"],
-            "updates": given["updates"],
-            "episodes": given["episodes"],
-            "seconds": given["seconds"],
-        },
-    }
-    flags: dict[str, Any] = {
-        section: kept
-        for section, values in sections.items()
-        if (kept := {field: value for field, value in values.items() if value is not None})
-    }
-    flags |= {field: given[field] for field in ("name", "seed") if given[field] is not None}
-    return flags
-
-
-def _widths(text: str) -> list[int]:
-    from protocol.errors import ShoalError
-
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise ShoalError(f"--hidden {text!r}: give widths such as 64,64") from None

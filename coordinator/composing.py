@@ -24,11 +24,13 @@ def compose(
     flags: Mapping[str, Any],
     assignments: Iterable[str] = (),
     allowed: Sequence[str] = (),
+    pool: str | None = None,
 ) -> RunSpec:
     """The spec of a run.
 
-    `source` is a TOML file or an environment id; `flags` are nested values, `assignments` are
-    `section.field=value` texts; later ones win. Spaces that nobody gave are read from the
+    `pool` names a preset of how stragglers are dealt with; `source` is a TOML file or an
+    environment id; `flags` are nested values, `assignments` are `section.field=value` texts; later
+    ones win. Spaces that nobody gave are read from the
     environment, in a process of its own: the coordinator never imports one. `allowed` modules may
     register environments there.
 
@@ -38,6 +40,8 @@ def compose(
         base = run_spec.load(Path(source))
     else:
         base = preset(source) or {"environment": {"id": source}}
+    if pool is not None:
+        base = _with_pool(pool, base, source)
     raw = run_spec.merge(run_spec.merge(base, flags), run_spec.settings(assignments))
     environment = raw.get("environment")
     if not isinstance(environment, dict) or not isinstance(environment.get("id"), str):
@@ -59,6 +63,22 @@ def preset(environment: str) -> dict[str, Any] | None:
 def default_name(environment: str) -> str:
     """A run name made of an environment id."""
     return re.sub(r"[^a-z0-9]+", "-", environment.lower()).strip("-")[:40].strip("-") or "run"
+
+
+def _with_pool(name: str, base: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """`base` laid over the preset of the pool with that name. Raises `SpecError`."""
+    from coordinator.pool.presets import PRESETS
+
+    values = PRESETS.get(name)
+    if values is None:
+        raise SpecError(f"--pool {name[:40]!r}: must be one of {', '.join(PRESETS)}")
+    said = base.get("pool", {})
+    if isinstance(said, Mapping) and set(values) <= set(said):
+        raise SpecError(
+            f"--pool {name} would change nothing: {source} says {', '.join(values)} itself; leave "
+            "--pool out, or those lines"
+        )
+    return run_spec.merge({"pool": values}, base)
 
 
 def _described(environment: Mapping[str, Any], allowed: Sequence[str]) -> dict[str, Any]:

@@ -65,6 +65,10 @@ IN_WORDS: dict[str, Mistake] = {
     "negative sigma": (lambda p: host("--sigma", "-1"), "strategy.sigma is -1.0"),
     "quorum above 1": (lambda p: host("--quorum", "2"), "pool.quorum is 2.0"),
     "seed too large": (lambda p: host("--seed", str(2**64)), "seed is"),
+    "unknown preset of the pool": (
+        lambda p: host("--pool", "wild"),
+        "--pool 'wild': must be one of sync, quorum, async",
+    ),
     "widths that are words": (lambda p: host("--hidden", "a,b"), "--hidden 'a,b'"),
     "impossible name": (lambda p: host("--name", "My Run"), "name is 'My Run'"),
     "unknown field": (lambda p: host("--set", "pool.quorumm=1"), "did you mean `quorum`"),
@@ -99,6 +103,18 @@ IN_WORDS: dict[str, Mistake] = {
     "resume with an environment": (
         lambda p: ["host", "CartPole-v1", "--resume", p.at("taken")],
         "so CartPole-v1 can't be given: shoal fork",
+    ),
+    "resume with a preset of the pool": (
+        lambda p: ["host", "--resume", p.at("taken"), "--pool", "async"],
+        "so --pool async can't be given: shoal fork",
+    ),
+    "standby with a preset of the pool": (
+        lambda p: ["host", "--standby", "mqtt://127.0.0.1:1/a", "--pool", "async"],
+        "leave out --pool",
+    ),
+    "demo with an unknown preset of the pool": (
+        lambda p: ["demo", "--pool", "wild"],
+        "--pool 'wild': must be one of",
     ),
     "resume elsewhere": (
         lambda p: ["host", "--resume", p.at("taken"), "--run-dir", p.at("new")],

@@ -10,6 +10,7 @@ import pytest
 
 from coordinator import composing
 from coordinator.composing import compose, default_name, preset
+from coordinator.pool.presets import PRESETS
 from protocol import spec as run_spec
 from protocol.spec import SpecError
 
@@ -36,6 +37,32 @@ def test_preset_is_the_base_and_flags_and_assignments_are_laid_over_it() -> None
     assert (spec.name, spec.seed, spec.stop.target) == ("mine", 7, 475.0)
     assert (spec.strategy.population, spec.strategy.sigma) == (128, 0.3)
     assert spec.policy.hidden == (32,)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_of_the_pool_is_spelt_out_in_the_spec(name: str) -> None:
+    spec = compose("CartPole-v1", {}, pool=name)
+    given = run_spec.to_plain(spec)["pool"]
+    assert given == run_spec.to_plain(compose("CartPole-v1", {}))["pool"] | PRESETS[name]
+
+
+def test_what_is_given_wins_over_the_preset_of_the_pool(tmp_path: Path) -> None:
+    source = run_file(tmp_path, SPACES + "[pool]\nquorum = 0.5\n")
+    flags = {"pool": {"max_staleness": 1}}
+    pool = compose(source, flags, ["pool.discount=3"], pool="async").pool
+    assert (pool.quorum, pool.max_staleness, pool.discount) == (0.5, 1, 3)
+    assert pool.patience == PRESETS["async"]["patience"]
+
+
+def test_an_unknown_preset_of_the_pool_is_answered_with_the_names() -> None:
+    with pytest.raises(SpecError, match=r"--pool 'Sync': must be one of sync, quorum, async"):
+        compose("CartPole-v1", {}, pool="Sync")
+
+
+def test_a_preset_that_the_run_file_overrides_whole_is_a_mistake(tmp_path: Path) -> None:
+    source = run_file(tmp_path, run_spec.to_toml(compose("CartPole-v1", {})))
+    with pytest.raises(SpecError, match=r"--pool async would change nothing: .*run.toml says"):
+        compose(source, {}, pool="async")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,90 @@
+"""The flags of a command that say what a new run is, and the spec values that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+Name = Annotated[str | None, typer.Option(help="Name of the run; by default from the environment.")]
+Seed = Annotated[int | None, typer.Option(help="Names every random number of the run.")]
+Policy = Annotated[str | None, typer.Option(help="linear or mlp.")]
+Hidden = Annotated[
+    str | None, typer.Option(help="Widths of the hidden layers of an mlp, for example 64,64.")
+]
+Population = Annotated[int | None, typer.Option(help="Members of an update; even.")]
+Sigma = Annotated[float | None, typer.Option(help="Size of the perturbations.")]
+Noise = Annotated[str | None, typer.Option(help="rademacher or gaussian.")]
+OptimizerKind = Annotated[str | None, typer.Option("--optimizer", help="normalised, sgd or adam.")]
+LearningRate = Annotated[float | None, typer.Option(help="Step size of the optimizer.")]
+Normalize = Annotated[
+    bool | None,
+    typer.Option("--normalize/--no-normalize", help="Shift and scale observations."),
+]
+Quorum = Annotated[
+    float | None, typer.Option(help="Share of a batch that must be in before stragglers are left.")
+]
+Staleness = Annotated[
+    int | None, typer.Option("--max-staleness", help="Versions that a late return may be old.")
+]
+PoolPreset = Annotated[
+    str | None,
+    typer.Option(
+        "--pool",
+        help="How stragglers are dealt with: sync, quorum or async; run file and flags still win.",
+    ),
+]
+Target = Annotated[
+    float | None,
+    typer.Option(help="Mean return of the unperturbed policy over fresh episodes: ends the run."),
+]
+Updates = Annotated[
+    int | None, typer.Option(help="Updates after which the run ends; its centre is judged then.")
+]
+Episodes = Annotated[int | None, typer.Option(help="Episodes after which the run ends.")]
+Seconds = Annotated[
+    float | None, typer.Option(help="Seconds from the start after which the run ends.")
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Any field of the run spec."),
+]
+
+
+def spec_values(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec values of the flags that were given, by the names of the command's parameters."""
+    hidden = given["hidden"]
+    sections: dict[str, dict[str, Any]] = {
+        "policy": {"kind": given["policy"], "hidden": hidden and _widths(hidden)},
+        "strategy": {
+            "population": given["population"],
+            "sigma": given["sigma"],
+            "noise": given["noise"],
+        },
+        "optimizer": {"kind": given["optimizer"], "learning_rate": given["learning_rate"]},
+        "normalizer": {"enabled": given["normalize"]},
+        "pool": {"quorum": given["quorum"], "max_staleness": given["max_staleness"]},
+        "stop": {
+            "target": given["target"],
+            "updates": given["updates"],
+            "episodes": given["episodes"],
+            "seconds": given["seconds"],
+        },
+    }
+    flags: dict[str, Any] = {
+        section: kept
+        for section, values in sections.items()
+        if (kept := {field: value for field, value in values.items() if value is not None})
+    }
+    flags |= {field: given[field] for field in ("name", "seed") if given[field] is not None}
+    return flags
+
+
+def _widths(text: str) -> list[int]:
+    from protocol.errors import ShoalError
+
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ShoalError(f"--hidden {text!r}: give widths such as 64,64") from None
