@@ -104,7 +104,7 @@ def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: Cl
     """
     contributions = sorted(closed.contributions, key=lambda part: (*_group(spec, part), part.first))
     cohorts = _cohorts(spec, before.version, contributions)
-    strategy = strategies.get(spec.strategy.kind)()
+    strategy = strategies.get(spec.strategy.kind)(discount=spec.pool.discount)
     weighting = strategy.weigh(cohorts, before.sigma, noise.unit(spec.strategy.noise))
     terms = UpdateTerms(
         cohorts=tuple(

@@ -85,6 +85,10 @@ class Strategy(Protocol):
     needs_gaussian: ClassVar[bool]
     needs_acceptance: ClassVar[bool]
 
+    def __init__(self, discount: int = 1) -> None:
+        """`discount`: the power of a cohort's age that its returns are discounted by."""
+        ...
+
     def weigh(self, cohorts: Sequence[Cohort], sigma: float, unit: float) -> Weighting:
         """Integer weights for the directions of an update.
 
@@ -96,11 +100,12 @@ class Strategy(Protocol):
         ...
 
 
-def multiplier(age: int) -> int:
-    """How many times a cohort of this age counts: 60 // (1 + age), so a fresh one counts 60.
+def multiplier(age: int, discount: int = 1) -> int:
+    """How many times a cohort of this age counts: 60 // (1 + age)^discount, at least once.
 
-    Discounting by 1 / (1 + age) keeps returns of earlier versions from acting as momentum.
+    A fresh one counts 60 times. Discounting keeps returns of earlier versions from acting as
+    momentum; with `discount` 0 they count as much.
     """
     if not 0 <= age < SHARES:
         raise ValueError(f"age {age} of a cohort: must lie in 0 .. {SHARES - 1}")
-    return SHARES // (1 + age)
+    return max(1, SHARES // (1 + age) ** discount)

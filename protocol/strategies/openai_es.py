@@ -22,6 +22,9 @@ class OpenAIES:
     needs_gaussian: ClassVar[bool] = False
     needs_acceptance: ClassVar[bool] = False
 
+    discount: int = 1
+    """A cohort of age a weighs 1 / (1 + a)^discount of a fresh one."""
+
     def weigh(self, cohorts: Sequence[Cohort], sigma: float, unit: float) -> Weighting:
         """See `Strategy.weigh`.
 
@@ -29,7 +32,7 @@ class OpenAIES:
         scale makes the sum the mean over members, weighted by multiplier, of rank * noise / sigma,
         with ranks in [-0.5, 0.5].
         """
-        multipliers = tuple(multiplier(cohort.age) for cohort in cohorts)
+        multipliers = tuple(multiplier(cohort.age, self.discount) for cohort in cohorts)
         present = [cohort.present for cohort in cohorts]
         weights = tuple(np.zeros(mask.size, dtype=np.int64) for mask in present)
         pairs = [int(mask.sum()) for mask in present]

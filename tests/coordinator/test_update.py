@@ -119,6 +119,15 @@ def test_cut_of_the_work_changes_nothing() -> None:
         assert messages.encode(one.update) == messages.encode(other.update)
 
 
+@pytest.mark.parametrize(("discount", "multipliers"), [(0, [60, 60]), (1, [30, 60]), (3, [7, 60])])
+def test_late_returns_weigh_as_the_run_spec_says(discount: int, multipliers: list[int]) -> None:
+    spec = spec_of(pool={"max_staleness": 2, "discount": discount})
+    states, size = states_of(spec, 1), spec.directions
+    parts = (contribution(spec, states[0], 0, size), contribution(spec, states[1], size, size))
+    made = update.make(spec, replay.arithmetic(spec), states[1], 1, CloseBatch(1, parts, ()))
+    assert [cohort.multiplier for cohort in made.update.cohorts] == multipliers
+
+
 def test_direction_that_failed_in_one_part_counts_from_another() -> None:
     spec = spec_of()
     first, rules = replay.initial_state(spec), replay.arithmetic(spec)

@@ -65,6 +65,9 @@ def test_an_unknown_strategy_is_named():
 def test_multipliers_discount_by_age():
     assert [multiplier(age) for age in range(6)] == [60, 30, 20, 15, 12, 10]
     assert multiplier(59) == 1
+    assert [multiplier(age, 0) for age in (0, 1, 59)] == [60, 60, 60]
+    assert [multiplier(age, 2) for age in range(4)] == [60, 15, 6, 3]
+    assert [multiplier(age, 3) for age in (0, 1, 2, 16)] == [60, 7, 2, 1]
     for age in (-1, 60):
         with pytest.raises(ValueError, match=f"age {age}"):
             multiplier(age)
