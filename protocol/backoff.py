@@ -17,6 +17,13 @@ SHARE = 1.0 / 3.0
 """Of the time that went by in vain: who waits no longer than that finds a broker that is back
 within a third of the time for which it was away, a ninth on average."""
 
+GOOD_AFTER = 30.0
+"""Seconds for which a connection must last before the broker counts as well."""
+
+FLAP = 1.0
+"""Seconds in vain that a connection which lasted less counts for at most: a broker that is started
+again soon after we came is still found within moments."""
+
 
 def next_delay(away: float, random: Random) -> float:
     """Seconds to wait now, after `away` seconds in vain.
@@ -27,6 +34,28 @@ def next_delay(away: float, random: Random) -> float:
     Exponential Backoff And Jitter, 2015).
     """
     return random.uniform(SHORTEST, min(LONGEST, max(SPREAD, SHARE * away)))
+
+
+class Outage:
+    """For how long a broker has been away, as the delays before the next attempts count it.
+
+    A connection that does not last is no end of an outage: who is cut off again and again comes
+    back ever more rarely.
+
+    Attributes:
+        away: seconds in vain.
+    """
+
+    def __init__(self) -> None:
+        self.away = 0.0
+
+    def waited(self, seconds: float) -> None:
+        """There was no connection for so long."""
+        self.away += seconds
+
+    def was_up(self, seconds: float) -> None:
+        """There was a connection for so long."""
+        self.away = 0.0 if seconds >= GOOD_AFTER else self.away + min(seconds, FLAP)
 
 
 def jittered(seconds: float, random: Random) -> float:

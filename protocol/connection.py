@@ -126,6 +126,11 @@ class Connection:
         return self._stream.lost
 
     @property
+    def hung_up(self) -> bool:
+        """Whether it was the broker that ended it."""
+        return self._stream.hung_up
+
+    @property
     def unsent(self) -> int:
         """Bytes that wait for the broker to take them."""
         return self._stream.unsent

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from protocol.address import Address
-from protocol.backoff import next_delay
+from protocol.backoff import GOOD_AFTER, Outage, next_delay
 from protocol.connection import (
     Connection,
     ConnectionLostError,
@@ -106,7 +106,8 @@ class Link:
     ) -> None:
         """A link that does nothing until `run`.
 
-        `subscriptions`: filter -> QoS (0 or 1). `keepalive`: seconds between signs of life.
+        `client_id`: something is added to it after a broker hung up on us. `subscriptions`: filter
+        -> QoS (0 or 1). `keepalive`: seconds between signs of life.
         `tls_context`: for mqtts, instead of the system's certificate authorities. `random`: where
         the jitter of the back-off comes from.
         """
@@ -124,6 +125,7 @@ class Link:
         self._tls_context = tls_context
         self._random = random or random_module.Random()
         self._connection: Connection | None = None
+        self._alias = ""
         self._held: list[tuple[str, bytes]] | None = None
         self._held_bytes = 0
         self._closing = asyncio.Event()
@@ -144,26 +146,28 @@ class Link:
         Raises FatalLinkError where only a person can help. Cancelled, it cuts the connection
         without a goodbye, so that the will tells the others.
         """
-        delay = 0.0
         first = True
         loop = asyncio.get_running_loop()
-        lost = loop.time()
+        outage = Outage()
         told, tell_at = "", 0.0
+        down = loop.time()
         while not self._closing.is_set():
-            started = loop.time()
-            reason, came_up = await self._one_life(first)
+            reason, up_for = await self._one_life(first)
             ended = loop.time()
-            if came_up:
+            if up_for is None:
+                outage.waited(ended - down)
+            else:
                 first = False
-                if ended - started > delay:
-                    # Only a connection that outlived the last wait proves the broker well.
-                    lost, told = ended, ""
+                outage.waited(ended - up_for - down)
+                outage.was_up(up_for)
+                if up_for >= GOOD_AFTER:
+                    told = ""
+            down = ended
             if self._closing.is_set():
                 return
-            away = ended - lost
-            delay = next_delay(away, self._random)
-            if reason != told or away >= tell_at:
-                told, tell_at = reason, 2.0 * away + TOLD_AGAIN
+            delay = next_delay(outage.away, self._random)
+            if reason != told or outage.away >= tell_at:
+                told, tell_at = reason, 2.0 * outage.away + TOLD_AGAIN
                 self._on_retry(reason, delay)
             try:
                 async with asyncio.timeout(delay):
@@ -222,8 +226,9 @@ class Link:
         if self._connection is not None:
             self._connection.abort()
 
-    async def _one_life(self, first: bool) -> tuple[str, bool]:
-        """One connection from its attempt to its end: (why it ended, whether it ever came up)."""
+    async def _one_life(self, first: bool) -> tuple[str, float | None]:
+        """One connection from its attempt to its end: (why it ended, seconds for which it was up,
+        None where it never was)."""
         self._on_connecting()
         self._held, self._held_bytes = [], 0
         connecting = asyncio.ensure_future(self._connect())
@@ -231,10 +236,10 @@ class Link:
         try:
             await asyncio.wait((connecting, closing), return_when=asyncio.FIRST_COMPLETED)
             if not connecting.done():
-                return "closed", False
+                return "closed", None
             connection = connecting.result()
         except ConnectionLostError as error:
-            return str(error), False
+            return str(error), None
         except asyncio.CancelledError:
             connecting.add_done_callback(_abandon)
             raise
@@ -243,8 +248,10 @@ class Link:
             closing.cancel()
         if self._closing.is_set():
             await connection.close()
-            return "closed", False
+            return "closed", None
         self._connection = connection
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
             self._on_connected(first)
             self._release_held()
@@ -252,14 +259,23 @@ class Link:
         finally:
             self._connection = None
             connection.abort()
+        up_for = loop.time() - began
+        if connection.hung_up:
+            # Perhaps because another client has our identifier: nobody gains by throwing each other
+            # out for ever. The broker knows that we are gone, so it keeps no will of that one.
+            self._alias = f"-{self._random.getrandbits(24):06x}"
         if not self._closing.is_set():
             self._on_disconnected(reason)
-        return reason, True
+        return reason, up_for
 
     async def _connect(self) -> Connection:
         """A connection with all subscriptions. Raises ConnectionLostError or FatalLinkError."""
         settings = ConnectionSettings(
-            self.address, self.client_id, self.will, self._keepalive, self._tls_context
+            self.address,
+            self.client_id + self._alias,
+            self.will,
+            self._keepalive,
+            self._tls_context,
         )
         try:
             connection = await Connection.open(settings, self._deliver, self.wire)

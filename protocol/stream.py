@@ -30,6 +30,9 @@ _TICK = 1.0
 _FLUSH_AT = 64 * 1024
 """Bytes that are not collected any further, within one turn of the event loop."""
 
+_KERNEL_HOLDS = 128 * 1024
+"""Bytes that may wait in the operating system beside those that are on their way."""
+
 _DISCONNECT = b"\xe0\x00"
 _SUBACK, _UNSUBACK, _PINGRESP = 9, 11, 13
 _FOR_PAHO = frozenset((CONNACK, _SUBACK, _UNSUBACK, _PINGRESP))
@@ -51,11 +54,13 @@ class Stream(asyncio.Protocol):
         self._for_paho = bytearray()
         self._unwritten: list[bytes] = []
         self._unwritten_bytes = 0
+        self._written_bytes = 0
         self._timer: asyncio.TimerHandle | None = None
         self._leaving = False
         self.read_by_paho: Callable[[], bool] = lambda: True
         self.lost: asyncio.Future[str] = self._loop.create_future()
         self.refused: int | None = None
+        self.hung_up = False
         self.unacknowledged: set[int] = set()
 
     # what the connection uses
@@ -105,22 +110,32 @@ class Stream(asyncio.Protocol):
             self._transport.abort()
 
     def keep_alive(self, keepalive: int, ping: Callable[[], bool]) -> None:
-        """Let paho see to its pings, and notice when this machine slept.
+        """Let paho see to its pings, and notice when this machine slept or the broker takes
+        nothing.
 
         After longer than the broker waits for a sign of life the connection is dead, whatever TCP
-        still believes.
+        still believes. A broker that is only slow is not: while it takes what waits for it, it
+        lives, and the answer to a ping would come long after that.
         """
-        last = clock.now()
+        last = moved = idle = clock.now()
+        taken = self._taken
 
         def tick() -> None:
-            nonlocal last
+            nonlocal last, moved, idle, taken
             now = clock.now()
             if now - last > 1.5 * keepalive:
                 self.abort(f"this machine slept or stood still for {now - last:.0f} s")
-            elif not ping():
+                return
+            last = now
+            if self.unsent == 0 or self._taken != taken:
+                moved, taken = now, self._taken
+            if self.unsent:
+                idle = now
+            if now - moved >= keepalive:
+                self.abort(f"the broker took nothing for {keepalive} s or more")
+            elif now - idle >= 0.5 * keepalive and not ping():
                 self.abort(f"the broker was silent for {keepalive} s or more")
             else:
-                last = now
                 self._timer = self._loop.call_later(_TICK, tick)
 
         if not self.lost.done():
@@ -131,6 +146,10 @@ class Stream(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            # Else megabytes for a slow broker would wait where `unsent` does not see them.
+            tcp = transport.get_extra_info("socket")
+            tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _KERNEL_HOLDS)
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -146,6 +165,8 @@ class Stream(asyncio.Protocol):
         if not self.lost.done():
             reason = "the broker closed the connection" if error is None else describe(error)
             self.lost.set_result("closed" if self._leaving else reason)
+            hung_up = error is None or isinstance(error, ConnectionError)
+            self.hung_up = hung_up and not self._leaving
 
     def _receive(self, packet: Packet) -> None:
         if self._leaving or self.lost.done():
@@ -211,6 +232,13 @@ class Stream(asyncio.Protocol):
         self._unwritten_bytes = 0
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
+            self._written_bytes += len(data)
+
+    @property
+    def _taken(self) -> int:
+        """Bytes that the operating system took so far."""
+        waiting = 0 if self._transport is None else self._transport.get_write_buffer_size()
+        return self._written_bytes - waiting
 
     # paho's socket (called in the event loop only)
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protocol.backoff import LONGEST, SHARE, SHORTEST, SPREAD, next_delay
+from protocol.backoff import GOOD_AFTER, LONGEST, SHARE, SHORTEST, SPREAD, Outage, next_delay
 
 
 class Highest(Random):
@@ -63,3 +63,25 @@ def test_clients_that_lost_the_broker_together_do_not_return_together() -> None:
 
 def test_the_same_randomness_gives_the_same_delays() -> None:
     assert [next_delay(1.0, Random(7)) for _ in range(3)] == [next_delay(1.0, Random(7))] * 3
+
+
+def flaps(up_for: float, hours: float) -> list[float]:
+    """The waits of who is cut off each time that it has been connected for so long."""
+    outage, random, waits, now = Outage(), Random(1), [], 0.0
+    while now < 3600.0 * hours:
+        outage.was_up(up_for)
+        waits.append(next_delay(outage.away, random))
+        outage.waited(waits[-1])
+        now += up_for + waits[-1]
+    return waits
+
+
+@pytest.mark.parametrize("up_for", [0.0, 0.5, 5.0, GOOD_AFTER - 1.0])
+def test_connections_that_do_not_last_become_rare(up_for: float) -> None:
+    waits = flaps(up_for, hours=1.0)
+    assert max(waits[:2]) <= 1.0
+    assert fmean(waits[-20:]) > 10.0
+
+
+def test_connections_that_last_are_looked_for_at_once_again() -> None:
+    assert max(flaps(GOOD_AFTER, hours=10.0)) <= SPREAD

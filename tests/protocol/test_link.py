@@ -384,6 +384,42 @@ async def test_a_broker_that_does_not_read_is_not_fed_for_ever(
             released.set()
 
 
+async def test_a_broker_that_takes_nothing_is_left_and_a_slow_one_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stream_module, "_TICK", 0.05)
+    released = asyncio.Event()
+
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_packet(reader)
+        writer.write(CONNACK)
+        writer.transport.pause_reading()
+        await released.wait()
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Reads on for longer than any answer may take, and answers no ping meanwhile."""
+        await read_packet(reader)
+        writer.write(CONNACK)
+        while not released.is_set():
+            await reader.readexactly(200_000)
+            await asyncio.sleep(0.1)
+        await reader.read()
+
+    async with scripted_broker(deaf) as deaf_url, scripted_broker(slow) as slow_url:
+        left, kept = Peer(deaf_url, "left", keepalive=1), Peer(slow_url, "kept", keepalive=1)
+        async with peers(left, kept):
+            for peer in (left, kept):
+                while peer.link.publish("t", bytes(200_000)):
+                    await asyncio.sleep(0)
+            await left.hear("disconnected", "the broker took nothing for 1 s or more")
+            backlog = kept.link.unsent
+            await asyncio.sleep(1.5)
+            assert 1_000_000 < kept.link.unsent < backlog
+            assert kept.said == [("connected", True)]
+            released.set()
+            kept.link.abort()
+
+
 # a connection's end, and the next one
 
 
@@ -549,7 +585,7 @@ async def test_after_this_machine_slept_the_connection_is_renewed(
         await peer.hear("connected", False)
 
 
-@pytest.mark.parametrize(("lives", "fresh"), [([0.0, 0.0, 0.0], False), ([0.0, 0.4, 0.0], True)])
+@pytest.mark.parametrize(("lives", "fresh"), [([0.0, 0.1, 0.0], False), ([0.0, 0.4, 0.0], True)])
 async def test_only_a_connection_that_lasts_makes_the_delays_short_again(
     lives: list[float], fresh: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -569,6 +605,8 @@ async def test_only_a_connection_that_lasts_makes_the_delays_short_again(
         await asyncio.sleep(lives[connections - 1])
 
     monkeypatch.setattr("protocol.link.next_delay", a_tenth)
+    for module in ("backoff", "link"):
+        monkeypatch.setattr(f"protocol.{module}.GOOD_AFTER", 0.3)
     async with scripted_broker(drop) as url:
         peer = Peer(url)
         peer.link._on_connected = lambda first: peer.link.publish("t", b"here I am")
@@ -577,8 +615,55 @@ async def test_only_a_connection_that_lasts_makes_the_delays_short_again(
         await peer.link.close()
     # Another outage is told anew; what goes on is not.
     assert peer.kinds() == ["disconnected", "retry", "disconnected", *["retry"] * fresh]
-    assert aways[0] == 0.0
-    assert (aways[1] == 0.0) if fresh else (aways[1] >= 0.1)
+    assert (aways[1] == 0.0) if fresh else (aways[1] >= aways[0] + 0.2)
+
+
+async def test_who_is_cut_off_again_and_again_comes_back_ever_more_rarely(
+    broker: Mosquitto,
+) -> None:
+    """A proxy in front of a real broker cuts every connection after its first message."""
+    aways: list[float] = []
+
+    async def cut(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        theirs, ours = await asyncio.open_connection("127.0.0.1", broker.port)
+        ours.write(await read_packet(reader))
+        writer.write(await theirs.readexactly(4))
+        ours.write(await read_packet(reader))
+        ours.close()
+        await ours.wait_closed()
+
+    class Noting(Impatient):
+        def uniform(self, a: float, b: float) -> float:
+            aways.append(3.0 * b)
+            return 0.01
+
+    async with scripted_broker(cut) as url:
+        peer = Peer(url)
+        peer.link._random = Noting()
+        peer.link._on_connected = lambda first: (
+            peer.say("connected", first),
+            asyncio.get_running_loop().call_later(0.2, peer.link.publish, "t", b"here I am"),
+        )
+        peer.start()
+        await peer.until(lambda: len(aways) == 8)
+        await peer.link.close()
+    assert peer.kinds().count("connected") >= 8
+    # As if there had been no connection at all: 0.2 s each.
+    assert aways[-1] >= 1.5
+
+
+async def test_two_clients_of_one_identifier_do_not_throw_each_other_out_for_ever(
+    broker: Mosquitto,
+) -> None:
+    first, second = Peer(broker.url, "same", subscriptions={"t": 1}), Peer(broker.url, "same")
+    async with peers(first):
+        async with peers(second):
+            await first.hear("disconnected", "the broker closed the connection")
+            await first.hear("connected", False)
+            second.link.publish("t", b"both are here", 1)
+            await first.hear("message", "t", b"both are here")
+            assert second.kinds() == ["connected"]
+        assert first.kinds() == ["connected", "disconnected", "retry", "connected", "message"]
 
 
 async def test_a_broker_that_hangs_up_on_the_answer_never_was_there() -> None:
