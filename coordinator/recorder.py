@@ -77,7 +77,7 @@ class Recorder:
         row = ResultRow(
             worker=arrived.session.worker,
             session=arrived.session.session,
-            task=arrived.task,
+            name=arrived.name,
             kind=arrived.kind,
             version=arrived.version,
             until=keep.until,
@@ -190,7 +190,7 @@ class Recorder:
 
     def _tell_kept(self, rows: list[ResultRow]) -> None:
         if rows:
-            self._on_kept(tuple((SessionId(row.worker, row.session), row.task) for row in rows))
+            self._on_kept(tuple((SessionId(row.worker, row.session), row.name) for row in rows))
 
     def _later(
         self,

@@ -21,7 +21,7 @@ from protocol.authority import Authority
 from protocol.envelope import peek_signed
 from protocol.errors import ShoalError
 from protocol.frozen import FrozenError, Snapshots
-from protocol.messages import Result, Update
+from protocol.messages import Result, ResultName, Update
 from protocol.packing import WireError, pack, unpack
 from protocol.replay import MismatchError
 from protocol.spec import RunSpec
@@ -335,8 +335,14 @@ def _kept(
                 raise WireError("not a result")
             kept.append(Kept(message, judge(spec, directory.run, secret, id, message)))
         except WireError as error:
-            tell(f"the result of task {row.task} is left out: {error}")
+            tell(f"{_said(row.name)} is left out: {error}")
     return tuple(kept)
+
+
+def _said(name: ResultName) -> str:
+    if isinstance(name, int):
+        return f"the result of task {name}"
+    return f"the part after {name[1]} of the result of task {name[0]}"
 
 
 def _used(spec: RunSpec, log: LogReader, kept: Sequence[Kept]) -> tuple[tuple[int, int], ...]:

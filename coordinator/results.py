@@ -9,13 +9,15 @@ import numpy as np
 from coordinator.pool.events import Arrived, HeldLease, SessionId
 from protocol import normalizer
 from protocol.identity import verify_lease_token
-from protocol.messages import Held, Result, result_arrays
+from protocol.messages import Held, Part, Result, result_arrays
 from protocol.packing import WireError
 from protocol.spec import LONGEST_EPISODE, RunSpec
 
 
 def judge(spec: RunSpec, run: str, secret: bytes, id: SessionId, result: Result) -> Arrived:
     """The pool's event for this result. Raises `WireError` with the reason to refuse it."""
+    # Only a range that was leased has a token: a part that is of no lease can't be authentic.
+    part = result.part or Part(0, 0)
     authentic = verify_lease_token(
         secret,
         result.token,
@@ -23,8 +25,8 @@ def judge(spec: RunSpec, run: str, secret: bytes, id: SessionId, result: Result)
         result.task,
         id.worker,
         result.version,
-        result.first,
-        result.count,
+        result.first - part.before,
+        part.before + result.count + part.after,
         result.episodes,
         result.kind,
     )
@@ -53,6 +55,7 @@ def judge(spec: RunSpec, run: str, secret: bytes, id: SessionId, result: Result)
         lengths=lengths,
         observed=result.observed,
         failed=result.failed,
+        part=result.part,
     )
 
 

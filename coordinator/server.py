@@ -390,13 +390,13 @@ class Server:
             reason = f"its result is refused: {error}"
             self._say(f"{peer.id}: {reason}")
             self._voice.acknowledge(
-                peer, SendAcknowledge(peer.id, (message.task,), "refused", str(error))
+                peer, SendAcknowledge(peer.id, (message.name,), "refused", str(error))
             )
             self._decide(Refused(peer.id, message.task, True, reason))
             return
         if self._went_without(message.task, message.version):
             why = f"the run went another way before version {message.version}"
-            self._voice.acknowledge(peer, SendAcknowledge(peer.id, (message.task,), "late", why))
+            self._voice.acknowledge(peer, SendAcknowledge(peer.id, (message.name,), "late", why))
             self._decide(Heard(peer.id))
         else:
             self._decide_result(message, arrived)

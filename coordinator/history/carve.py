@@ -23,8 +23,7 @@ _LEAST_LOCAL = (PAGE_BYTES - 12) * 32 // 255 - 23
 _MOST_BYTES = 1 << 20
 """Of a row: an update fits a message of 256 KiB."""
 _INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
-_UPDATE_CELLS = (5, 7)
-"""Rows of a log that began with schema 1 have no seconds and workers."""
+_UPDATE_CELLS = 7
 
 
 Image = tuple[int, bytes]
@@ -46,8 +45,8 @@ class Carved:
                 self._sort(rowid, cells)
 
     def _sort(self, rowid: int, cells: list[Cell]) -> None:
-        if len(cells) in _UPDATE_CELLS and cells[0] is None and isinstance(cells[1], bytes):
-            made_at, members, late, seconds, workers = (*cells[2:], 0.0, 0)[:5]
+        if len(cells) == _UPDATE_CELLS and cells[0] is None and isinstance(cells[1], bytes):
+            made_at, members, late, seconds, workers = cells[2:]
             if not isinstance(made_at, int | float) or not isinstance(seconds, int | float):
                 return
             if isinstance(members, int) and isinstance(late, int) and isinstance(workers, int):

@@ -33,9 +33,9 @@ from coordinator.log.schema import (
     RESULT_COLUMNS,
     RESULT_TYPES,
     SCHEMA,
-    SCHEMA_1_AS_2,
     UPDATE_COLUMNS,
     UPDATE_TYPES,
+    WHOLE,
 )
 
 _PAGE_ROWS = 64
@@ -71,9 +71,7 @@ class LogReader:
                     "run that was led"
                 )
             self._connection = undo.enter_context(contextlib.closing(_opened_to_read(path, undo)))
-            if self._format() == 1:
-                for statement in SCHEMA_1_AS_2:
-                    self._connection.execute(statement)
+            self._format()
             self._closing = undo.pop_all()
 
     @property
@@ -155,7 +153,12 @@ class LogReader:
                OR (kind = 'centre' AND version NOT IN (SELECT version FROM evaluations))
             ORDER BY arrival
         """
-        return [ResultRow(*row) for row in self._all(query, (self.version,), RESULT_TYPES)]
+        return [
+            ResultRow(worker, session, task if part == WHOLE else (task, part), *rest)
+            for worker, session, task, part, *rest in self._all(
+                query, (self.version,), RESULT_TYPES
+            )
+        ]
 
     def aside_rows(self) -> list[AsideRow]:
         """Our updates that the run went without, in the order in which they were set aside."""
@@ -191,11 +194,15 @@ class LogReader:
         return self._path.parent
 
     def _format(self) -> int:
-        """The schema of the file. Raises `LogError` for one that this version does not know."""
+        """The schema of the file, 0 where nothing is in it yet. Raises `LogError` for one that this
+        version does not know."""
         found = int(self._connection.execute("PRAGMA user_version").fetchone()[0])
-        if found > SCHEMA:
+        if found not in (0, SCHEMA):
+            remedy = "upgrade Shoal"
+            if found < SCHEMA:
+                remedy = "use the version of Shoal that wrote it, or begin the run anew"
             raise LogError(
-                f"{self._path} has format {found}, this version knows up to {SCHEMA}: upgrade Shoal"
+                f"{self._path} has format {found}, this version knows only {SCHEMA}: {remedy}"
             )
         return found
 

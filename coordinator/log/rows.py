@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from protocol.errors import ShoalError
-from protocol.messages import Judged, TaskKind
+from protocol.messages import Judged, ResultName, TaskKind
 
 RUN = "run"
 ROOT = "root"
@@ -97,7 +97,8 @@ class ResultRow:
 
     worker: str
     session: str
-    task: int
+    name: ResultName
+    """what the session calls it"""
     kind: TaskKind
     version: int
     """that was evaluated"""

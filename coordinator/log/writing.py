@@ -30,12 +30,12 @@ from coordinator.log.schema import (
     PAGE_BYTES,
     RESULT_COLUMNS,
     SCHEMA,
-    SCHEMA_1,
-    TO_SCHEMA_2,
+    TABLES,
     UPDATE_COLUMNS,
+    WHOLE,
 )
 from protocol.envelope import peek_signed
-from protocol.messages import Update
+from protocol.messages import ResultName, Update
 from protocol.packing import WireError
 
 _CHECKPOINT_PAGES = 64
@@ -145,11 +145,11 @@ class UpdateLog(LogReader):
             return
         with self._lock, self._writing("can't keep results, which are not acknowledged"):
             self._connection.executemany(
-                f"INSERT INTO results ({RESULT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?) "
-                "ON CONFLICT (worker, task, until) DO UPDATE SET session = excluded.session, "
+                f"INSERT INTO results ({RESULT_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) "
+                "ON CONFLICT (worker, task, part, until) DO UPDATE SET session = excluded.session, "
                 "kind = excluded.kind, version = excluded.version, payload = excluded.payload",
                 [
-                    (r.worker, r.session, r.task, r.kind, r.version, r.until, r.payload)
+                    (r.worker, r.session, *_named(r.name), r.kind, r.version, r.until, r.payload)
                     for r in rows
                 ],
             )
@@ -242,14 +242,11 @@ class UpdateLog(LogReader):
         )
 
     def _prepare(self, run: str) -> None:
-        found = self._format()
-        if found < SCHEMA:
-            steps = TO_SCHEMA_2 if found else (*SCHEMA_1, *TO_SCHEMA_2)
+        if not self._format():
             with self._transaction():  # who is stopped halfway leaves no trace
-                for step in steps:
-                    self._connection.execute(step)
-                if not found:
-                    self._connection.execute("INSERT INTO meta VALUES (?, ?)", (RUN, run))
+                for table in TABLES:
+                    self._connection.execute(table)
+                self._connection.execute("INSERT INTO meta VALUES (?, ?)", (RUN, run))
                 self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
         owner = super().run
         if owner != run:
@@ -296,6 +293,11 @@ def _values(row: UpdateRow) -> tuple[Value, ...]:
         row.seconds,
         row.workers,
     )
+
+
+def _named(name: ResultName) -> tuple[int, int]:
+    """(task, part) of a result."""
+    return (name, WHOLE) if isinstance(name, int) else (name[0], name[1])
 
 
 def _epoch_of(payload: bytes) -> int:

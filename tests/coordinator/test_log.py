@@ -28,24 +28,9 @@ from coordinator.log import (
     UpdateLog,
     UpdateRow,
 )
+from protocol.messages import ResultName
 
 RUN = "test-00000000"
-SCHEMA_1 = """
-    CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
-    CREATE TABLE updates (
-        version INTEGER PRIMARY KEY, payload BLOB NOT NULL, made_at REAL NOT NULL,
-        members INTEGER NOT NULL, late INTEGER NOT NULL
-    );
-    CREATE TABLE evaluations (
-        version INTEGER PRIMARY KEY, episodes INTEGER NOT NULL, mean REAL NOT NULL,
-        deviation REAL NOT NULL, complete INTEGER NOT NULL
-    );
-    INSERT INTO meta VALUES ('run', 'test-00000000');
-    INSERT INTO updates VALUES (0, x'00aa', 12.5, 64, 0), (1, x'01', 13.5, 62, 2);
-    INSERT INTO evaluations VALUES (0, 10, 1.5, 0.5, 0), (1, 100, 2.5, 0.25, 1);
-    PRAGMA user_version = 1;
-"""
-"""What the first version of this program wrote."""
 
 
 @pytest.fixture
@@ -64,8 +49,8 @@ def filled(path: Path, *sizes: int, keep_returns: bool = False) -> UpdateLog:
     return log
 
 
-def result(task: int, version: int = 0, until: int = 0, **changes: object) -> ResultRow:
-    made = ResultRow("a" * 16, "b" * 6, task, "members", version, until, b"result")
+def result(name: ResultName, version: int = 0, until: int = 0, **changes: object) -> ResultRow:
+    made = ResultRow("a" * 16, "b" * 6, name, "members", version, until, b"result")
     return dataclasses.replace(made, **changes)
 
 
@@ -186,12 +171,24 @@ def test_result_that_comes_again_takes_the_place_of_the_first(path: Path) -> Non
     log = filled(path)
     log.keep_results([result(1), result(2)])
     log.keep_results([result(1, session="c" * 6), result(1, until=1), result(1, worker="w" * 16)])
-    assert [(r.worker[0], r.session[0], r.task, r.until) for r in log.results()] == [
+    assert [(r.worker[0], r.session[0], r.name, r.until) for r in log.results()] == [
         ("a", "c", 1, 0),
         ("a", "b", 2, 0),
         ("a", "b", 1, 1),
         ("w", "b", 1, 0),
     ]
+    log.close()
+
+
+def test_parts_of_a_task_are_results_of_their_own(path: Path) -> None:
+    log = filled(path)
+    kept = [result((1, 0)), result((1, 4096)), result(1), result((2, 0))]
+    log.keep_results(kept)
+    log.keep_results([result((1, 4096), payload=b"again"), result((1, 0), until=1)])
+    kept[1] = result((1, 4096), payload=b"again")
+    assert log.results() == [*kept, result((1, 0), until=1)]
+    log.append(row(0, b"x"))
+    assert log.results() == [result((1, 0), until=1)]
     log.close()
 
 
@@ -222,7 +219,7 @@ def test_kept_returns_stay_but_do_not_count_again(path: Path) -> None:
     log.keep_results([result(1, until=0), result(2, until=1), result(3, 0, kind="centre")])
     log.append(row(0, b"x"))
     log.record_evaluation(evaluation(0))
-    assert [kept.task for kept in log.results()] == [2]
+    assert [kept.name for kept in log.results()] == [2]
     assert log._connection.execute("SELECT COUNT(*) FROM results").fetchone() == (3,)
     log.close()
 
@@ -242,7 +239,7 @@ def test_own_updates_that_the_run_went_without_are_set_aside(path: Path) -> None
         log.record_evaluation(evaluation(version))
     assert log.set_aside(1, "led by somebody else from version 1 on") == 2
     assert (log.version, log.size(0, 1)) == (1, 1)
-    assert [r.task for r in log.results()] == [1]
+    assert [r.name for r in log.results()] == [1]
     assert log.evaluations() == [evaluation(1)]
     log.append(row(1, b"theirs"))
     aside = log.aside_rows()
@@ -287,35 +284,6 @@ def test_archived_log_begins_at_its_base(path: Path) -> None:
     log.close()
 
 
-def test_log_of_schema_1_becomes_one_of_this_schema(path: Path) -> None:
-    connection = sqlite3.connect(path)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.executescript(SCHEMA_1)
-    connection.close()
-    expected = [
-        UpdateRow(0, b"\0\xaa", 12.5, 64, 0, 0.0, 0),
-        UpdateRow(1, b"\1", 13.5, 62, 2, 0, 0),
-    ]
-    judged = [
-        EvaluationRow(0, 10, 1.5, 0.5, 0, False, 0.0, 0.0),
-        EvaluationRow(1, 100, 2.5, 0.25, 0, True, 0.0, 0.0),
-    ]
-    before = path.read_bytes()
-    with LogReader(path) as reader:  # reads it as it is
-        assert (reader.run, reader.version, list(reader.rows())) == (RUN, 2, expected)
-        assert (reader.evaluations(), reader.results(), reader.aside_rows()) == (judged, [], [])
-    assert path.read_bytes() == before
-    log = UpdateLog(path, RUN)
-    assert (log.run, log.version, list(log.rows()), log.evaluations()) == (RUN, 2, expected, judged)
-    log.keep_results([result(1, until=2)])
-    log.append(row(2, b"new"))
-    log.note("epoch", 2)
-    log.close()
-    assert sqlite3.connect(path).execute("PRAGMA user_version").fetchone() == (SCHEMA,)
-    with LogReader(path) as reader:
-        assert list(reader.rows()) == [*expected, row(2, b"new")]
-
-
 def test_log_of_another_run_is_not_touched(path: Path) -> None:
     filled(path, 4).close()
     with pytest.raises(LogError, match=f"belongs to the run {RUN}, not to other-11111111"):
@@ -323,12 +291,19 @@ def test_log_of_another_run_is_not_touched(path: Path) -> None:
     assert UpdateLog(path, RUN).updates(0, 1) == [b"\0" * 4]
 
 
-def test_log_of_a_later_format_asks_for_an_upgrade(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("format", "remedy"), [(SCHEMA + 1, "upgrade Shoal"), (SCHEMA - 1, "that wrote it")]
+)
+def test_log_of_another_format_is_left_alone_with_the_remedy(
+    path: Path, format: int, remedy: str
+) -> None:
     filled(path).close()
-    sqlite3.connect(path).execute(f"PRAGMA user_version = {SCHEMA + 1}")
+    sqlite3.connect(path).execute(f"PRAGMA user_version = {format}")
+    before = path.read_bytes()
     for opening in (lambda: UpdateLog(path, RUN), lambda: LogReader(path)):
-        with pytest.raises(LogError, match="upgrade Shoal"):
+        with pytest.raises(LogError, match=f"has format {format}, .* only {SCHEMA}: .*{remedy}"):
             opening()
+    assert path.read_bytes() == before
 
 
 def test_file_that_is_no_log_is_named(path: Path) -> None:

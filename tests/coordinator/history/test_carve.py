@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 
 from coordinator.history.carve import carve
 from coordinator.log import UpdateLog, UpdateRow
-from tests.coordinator.test_log import SCHEMA_1
 
 rows = st.builds(
     UpdateRow,
@@ -56,23 +54,6 @@ def test_every_row_is_found_without_sqlite(
         carved = carve(path)
     assert [carved.updates[row.version][0] for row in wanted] == wanted
     assert {key: carved.notes[key][0] for key in notes} == notes
-
-
-def test_rows_of_schema_1_are_found(tmp_path: Path) -> None:
-    path = tmp_path / "log.sqlite"
-    connection = sqlite3.connect(path)
-    connection.executescript(SCHEMA_1)
-    connection.close()
-    log = UpdateLog(path, "test-00000000")
-    log.append(UpdateRow(2, b"new", 14.5, 64, 0, 3.5, 2))
-    log.close()
-    carved = carve(path)
-    assert [carved.updates[version][0] for version in range(3)] == [
-        UpdateRow(0, b"\0\xaa", 12.5, 64, 0, 0.0, 0),
-        UpdateRow(1, b"\1", 13.5, 62, 2, 0.0, 0),
-        UpdateRow(2, b"new", 14.5, 64, 0, 3.5, 2),
-    ]
-    assert carved.notes["run"] == ["test-00000000"]
 
 
 @settings(max_examples=50, deadline=None)
