@@ -35,7 +35,8 @@ class StartEvaluation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluate:
-    """Evaluate a task; answered by `evaluated` or `evaluation_failed`."""
+    """Evaluate a task; answered by `evaluated` or `evaluation_failed`, where it takes long after
+    some `part_evaluated`."""
 
     task: int
     job: EvaluationJob
@@ -44,7 +45,8 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """Stop evaluating a task."""
+    """Stop evaluating a task; answered by `part_evaluated` with what is finished of it, if
+    anything, and then by `abandoned`."""
 
     task: int
 

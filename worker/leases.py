@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.messages import MAX_DIRECTION, Task
+from protocol.messages import MAX_DIRECTION, Held, Task
 from protocol.spec import RunSpec
 
 MOST_HELD = 64
@@ -17,11 +17,34 @@ MAX_CENTRE_EPISODES = 65_536
 
 @dataclass(slots=True)
 class Lease:
-    """A task in our hands; `running` once it is with the evaluation processes."""
+    """A task in our hands.
+
+    Attributes:
+        running: it is with the evaluation processes.
+        in_parts: a part of its result is on its way or was answered for.
+        ending: why it is to be handed back once the evaluation processes have let go of it; empty
+            while it is not.
+    """
 
     task: Task
     since: float
     running: bool = False
+    in_parts: bool = False
+    ending: str = ""
+
+    @property
+    def named(self) -> Held:
+        """As a hello tells it."""
+        task = self.task
+        return Held(
+            task.task,
+            task.kind,
+            task.version,
+            task.first,
+            task.count,
+            task.episodes,
+            task.token,
+        )
 
 
 class Leases:
@@ -58,6 +81,10 @@ class Leases:
             del self._seen[next(iter(self._seen))]
         self._held[task.task] = Lease(task, now)
         return True
+
+    def get(self, task: int) -> Lease | None:
+        """That of a task; None where we hold none."""
+        return self._held.get(task)
 
     def end(self, task: int) -> Lease | None:
         """Hold it no more; None where we don't."""

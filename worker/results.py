@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protocol import normalizer
-from protocol.messages import Result, Task, encode, pack_returns
+from protocol.messages import Held, Part, Result, Task, encode, pack_returns
 from protocol.packing import MAX_MESSAGE
 from worker.evaluation.jobs import Evaluation
 
@@ -18,28 +18,46 @@ class NoResultError(Exception):
 
 
 def result_of(task: Task, evaluation: Evaluation) -> Result:
-    """The result of a whole task. Raises `NoResultError`."""
+    """The result of a task, or the part of it that was evaluated. Raises `NoResultError`."""
+    count = len(evaluation.returns)
     if len(evaluation.failed) > MOST_FAILURES:
         first = evaluation.failed[0][1]
         raise NoResultError(
-            f"{len(evaluation.failed)} of {task.count} directions fail, at first: {first}"
+            f"{len(evaluation.failed)} of {count} directions fail, at first: {first}"
         )
+    before = evaluation.first - task.first
+    after = task.count - count - before
     returns, lengths = pack_returns(evaluation.returns, evaluation.lengths)
     observed = evaluation.observed
     result = Result(
         task=task.task,
         kind=task.kind,
         version=task.version,
-        first=task.first,
-        count=task.count,
+        first=evaluation.first,
+        count=count,
         episodes=task.episodes,
         token=task.token,
         returns=returns,
         lengths=lengths,
         observed=b"" if observed is None else normalizer.to_bytes(observed),
         failed=tuple((direction, reason[:200]) for direction, reason in evaluation.failed),
+        part=Part(before, after) if before or after else None,
     )
     size = len(encode(result))
     if size > MAX_MESSAGE - ENVELOPE:
         raise NoResultError(f"its result has {size:,} bytes, over the limit of a message")
     return result
+
+
+def lease_of(result: Result) -> Held:
+    """The lease that a result answers, or a part of which it answers."""
+    part = result.part or Part(0, 0)
+    return Held(
+        result.task,
+        result.kind,
+        result.version,
+        result.first - part.before,
+        part.before + result.count + part.after,
+        result.episodes,
+        result.token,
+    )

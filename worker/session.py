@@ -75,6 +75,10 @@ WAIT_FOR_ANSWERS = 5.0
 COMPLAIN_EVERY = 30.0
 """Seconds between two lines about messages that were ignored."""
 
+HAND_BACK_WITHIN = 1.5
+"""Seconds that the evaluation processes may take to hand over what is finished of the tasks that
+are given back."""
+
 LEAVING = "the volunteer leaves"
 
 
@@ -108,6 +112,7 @@ class Session:
         self._caught_up = False
         self._finishing = False
         self._leave_by: float | None = None
+        self._handing_back = 0
         self._credit = settings.credit
         self._credit_told = 0
         self._hello_credit = 0
@@ -211,9 +216,21 @@ class Session:
         return self._pump(now)
 
     def evaluated(self, task: int, evaluation: Evaluation, now: float) -> list[Command]:
-        """A task's returns are here."""
+        """A task's returns are here, or the last of them."""
         if self.workload is not None:
             self._do(self.workload.evaluated(task, evaluation, now), now)
+        return self._pump(now)
+
+    def part_evaluated(self, task: int, evaluation: Evaluation, now: float) -> list[Command]:
+        """Some of a task's returns are here, which no other event brings."""
+        if self.workload is not None:
+            self._do(self.workload.part_evaluated(task, evaluation, now), now)
+        return self._pump(now)
+
+    def abandoned(self, task: int, now: float) -> list[Command]:
+        """Nothing comes any more of a task that was to be abandoned."""
+        if self.workload is not None:
+            self._do(self.workload.abandoned(task, now), now)
         return self._pump(now)
 
     def evaluation_failed(self, task: int, reason: str, now: float) -> list[Command]:
@@ -232,8 +249,7 @@ class Session:
         # First: else what is handed back would come again at once.
         self._tell_credit(now)
         if self.workload is not None:
-            waiting = self.workload.leases.waiting
-            self._do(self.workload.give_up(waiting, "handed-back", LEAVING, now), now)
+            self._do(self.workload.hand_back(self.workload.leases.waiting, LEAVING, now), now)
         if self._running:
             todo = f"finishing {counted(self._running, 'task')}"
         else:
@@ -244,16 +260,18 @@ class Session:
         return self._pump(now)
 
     def hand_back(self, now: float) -> list[Command]:
-        """Leave at once: whatever we hold goes to others."""
-        if self.over:
+        """Leave at once: what is finished of the tasks that we hold is sent, the rest goes to
+        others."""
+        if self.over or self._handing_back:
             return []
         self._finishing = True
         self._tell_credit(now)
-        text = "left"
         if self.workload is not None and (held := self.workload.leases.held):
-            text = f"handed {counted(len(held), 'task')} back and left"
-            self._do(self.workload.give_up(held, "handed-back", LEAVING, now), now)
-        self._leave(LEFT, text)
+            self._handing_back = len(held)
+            self._leave_by = now + HAND_BACK_WITHIN
+            self._do(self.workload.hand_back(held, LEAVING, now), now)
+        else:
+            self._leave(LEFT, "left")
         return self._pump(now)
 
     # What is seen.
@@ -487,7 +505,7 @@ class Session:
         self, results: tuple[ResultName, ...], outcome: Outcome, reason: str, now: float
     ) -> None:
         if self.workload is not None:
-            self._do(self.workload.answered(results, outcome, reason), now)
+            self._do(self.workload.answered(results, outcome, reason, now), now)
 
     def _void(self, now: float) -> None:
         """Nothing that was evaluated with wrong parameters may be sent."""
@@ -601,6 +619,9 @@ class Session:
     # The end.
 
     def _leave_if_finished(self, now: float) -> None:
+        if self._handing_back:
+            self._leave_if_handed_back(now)
+            return
         if not self._finishing or self._running:
             return
         if self._leave_by is None:
@@ -610,6 +631,15 @@ class Session:
         elif now >= self._leave_by:
             waited = f"within {WAIT_FOR_ANSWERS:.0f} s"
             self._leave(LEFT, f"left; no answer to {counted(self._unanswered, 'result')} {waited}")
+
+    def _leave_if_handed_back(self, now: float) -> None:
+        assert self.workload is not None
+        assert self._leave_by is not None
+        late = self.workload.leases.held
+        if late and now < self._leave_by and self._presence.welcomed:
+            return
+        self._do(self.workload.give_up(late, "handed-back", LEAVING, now), now)
+        self._leave(LEFT, f"handed {counted(self._handing_back, 'task')} back and left")
 
     def _leave(self, code: int, text: str) -> None:
         if self.over:

@@ -1,7 +1,8 @@
 """The tasks of a session, from the coordinator's word to its answer. Pure.
 
 Tasks wait until their version is here, are evaluated, and become results that are kept until they
-are answered for; or they become a refusal that says why.
+are answered for; or they become a refusal that says why. What takes long becomes several results,
+each of a part: those that were sent count, whatever comes of the rest.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from protocol.messages import Cause, Held, Outcome, Refusal, Result, ResultName, Task
+from protocol.messages import Cause, Held, Outcome, Refusal, ResultName, Task
 from protocol.packing import WireError
 from protocol.spec import RunSpec
 from worker import replica
@@ -18,7 +19,7 @@ from worker.evaluation.jobs import Evaluation, EvaluationJob
 from worker.leases import MOST_HELD, Lease, Leases, unfit
 from worker.outbox import Outbox
 from worker.replica import Replica, Standing
-from worker.results import NoResultError, result_of
+from worker.results import NoResultError, lease_of, result_of
 
 WAIT_FOR_VERSION = 30.0
 """Seconds that a task may wait for its version."""
@@ -30,7 +31,8 @@ class Workload:
     """What a session has to do, is doing and has done.
 
     Attributes:
-        done, episodes, steps: of the tasks evaluated so far.
+        done: tasks evaluated so far.
+        episodes, steps: of them, and of parts of others.
         outcomes: how many results were accepted, late, duplicate or refused.
     """
 
@@ -44,6 +46,8 @@ class Workload:
         self.outcomes: Counter[str] = Counter()
         self._spec = spec
         self._replica = following
+        self._given_back: set[int] = set()
+        """tasks whose results that are out are all that will ever come"""
 
     def take(self, task: Task, now: float) -> list[Deed]:
         """Hold a task, or refuse what can't be of this run. Raises `WireError` for a duplicate."""
@@ -72,38 +76,53 @@ class Workload:
         return deeds
 
     def evaluated(self, task: int, evaluation: Evaluation, now: float) -> list[Deed]:
-        """A task's returns are here: keep its result, unless no message could hold it."""
-        lease = self.leases.end(task)
+        """The returns of a task, or the last ones, are here: keep its result."""
+        lease = self.leases.get(task)
         if lease is None:
             return []
         self.done += 1
-        self.steps += int(evaluation.lengths.sum())
-        per_member = lease.task.episodes if lease.task.kind == "members" else 1
-        self.episodes += evaluation.returns.size * per_member
-        deeds = self._unpin(lease, now)
-        try:
-            self.outbox.add(result_of(lease.task, evaluation), now)
-        except NoResultError as error:
-            deeds.append(_refusal(lease.task, "spec", str(error)))
-        return deeds
+        problem = self._keep(lease, evaluation, now)
+        return self._refuse(lease, "spec", problem, now) if problem else self._end(lease, now)
+
+    def part_evaluated(self, task: int, evaluation: Evaluation, now: float) -> list[Deed]:
+        """Some returns of a task that goes on are here: keep them as a result of their own."""
+        lease = self.leases.get(task)
+        if lease is None:
+            return []
+        problem = self._keep(lease, evaluation, now)
+        return self.give_up([lease], "spec", problem, now) if problem else []
 
     def failed(self, task: int, reason: str, now: float) -> list[Deed]:
-        """A task came to nothing through this machine's fault."""
-        lease = self.leases.end(task)
+        """A task, or the rest of it, came to nothing through this machine's fault."""
+        lease = self.leases.get(task)
         if lease is None:
             return []
         said = Say(f"task {task} failed here: {reason}", warning=True)
-        return [said, *self._unpin(lease, now), _refusal(lease.task, "worker", reason)]
+        return [said, *self._refuse(lease, "worker", reason, now)]
 
-    def give_up(self, leases: list[Lease], cause: Cause, reason: str, now: float) -> list[Deed]:
-        """Stop work on these leases and refuse them."""
+    def abandoned(self, task: int, now: float) -> list[Deed]:
+        """The evaluation processes let go of a task: the rest of it goes to others."""
+        lease = self.leases.get(task)
+        return [] if lease is None else self._refuse(lease, "handed-back", lease.ending, now)
+
+    def hand_back(self, leases: list[Lease], reason: str, now: float) -> list[Deed]:
+        """Give these leases back; what is finished of those at work comes before."""
         deeds: list[Deed] = []
         for lease in leases:
-            self.leases.end(lease.task.task)
-            if lease.running:
+            if not lease.running:
+                deeds += self._refuse(lease, "handed-back", reason, now)
+            elif not lease.ending:
+                lease.ending = reason
                 deeds.append(Abandon(lease.task.task))
-            deeds += self._unpin(lease, now)
-            deeds.append(_refusal(lease.task, cause, reason))
+        return deeds
+
+    def give_up(self, leases: list[Lease], cause: Cause, reason: str, now: float) -> list[Deed]:
+        """Refuse these leases; whatever is still evaluated of them is not wanted."""
+        deeds: list[Deed] = []
+        for lease in leases:
+            if lease.running and not lease.ending:
+                deeds.append(Abandon(lease.task.task))
+            deeds += self._refuse(lease, cause, reason, now)
         return deeds
 
     @property
@@ -111,9 +130,11 @@ class Workload:
         """The leases that we can answer, of whatever epoch: those at work first, then those that
         wait, then those whose results nobody has answered for."""
         leases = (*self.leases.running, *self.leases.waiting)
-        named = [_named(lease.task) for lease in leases]
-        named += [_named(result) for result in self.outbox.results]
-        return tuple(named[:MOST_HELD])
+        named = {lease.task.task: lease.named for lease in leases if not lease.ending}
+        for result in self.outbox.results:
+            if result.task not in self._given_back:
+                named.setdefault(result.task, lease_of(result))
+        return tuple(named.values())[:MOST_HELD]
 
     def welcomed(self, now: float) -> None:
         """A coordinator began our session anew, and may lack our results.
@@ -124,13 +145,20 @@ class Workload:
         self.outbox.make_due(now)
 
     def answered(
-        self, results: tuple[ResultName, ...], outcome: Outcome, reason: str
+        self, results: tuple[ResultName, ...], outcome: Outcome, reason: str, now: float
     ) -> list[Deed]:
         """The coordinator answers for results."""
         found = self.outbox.acknowledge(results)
         self.outcomes[outcome] += found
+        if self._given_back:
+            self._given_back &= {result.task for result in self.outbox.results}
         if found and outcome == "refused":
             return [Say(f"the coordinator refused {found} of our results: {reason}", warning=True)]
+        if outcome == "late":
+            # What follows of these would be later still.
+            parts = (self.leases.get(name[0]) for name in results if isinstance(name, tuple))
+            rest = [lease for lease in parts if lease is not None]
+            return self.hand_back(rest, f"a part of it is late: {reason}", now)
         return []
 
     def _start(self, lease: Lease) -> Evaluate:
@@ -147,7 +175,26 @@ class Workload:
         )
         return Evaluate(task.task, job, point)
 
-    def _unpin(self, lease: Lease, now: float) -> list[Deed]:
+    def _keep(self, lease: Lease, evaluation: Evaluation, now: float) -> str:
+        """Keep a result of a lease until it is answered for, or say why no message can hold it."""
+        self.steps += int(evaluation.lengths.sum())
+        per_member = lease.task.episodes if lease.task.kind == "members" else 1
+        self.episodes += evaluation.returns.size * per_member
+        try:
+            self.outbox.add(result_of(lease.task, evaluation), now)
+        except NoResultError as error:
+            return str(error)
+        lease.in_parts = True
+        return ""
+
+    def _refuse(self, lease: Lease, cause: Cause, reason: str, now: float) -> list[Deed]:
+        """End a lease, and give back what was not sent of it."""
+        if lease.in_parts:
+            self._given_back.add(lease.task.task)
+        return [*self._end(lease, now), _refusal(lease.task, cause, reason)]
+
+    def _end(self, lease: Lease, now: float) -> list[Deed]:
+        self.leases.end(lease.task.task)
         return [*self._replica.unpin(lease.task.version, now)] if lease.running else []
 
     def _why_gone(self, standing: Standing, task: Task) -> str:
@@ -161,7 +208,3 @@ class Workload:
 
 def _refusal(task: Task, cause: Cause, reason: str) -> Refusal:
     return Refusal(task.task, task.token, cause, reason[:500])
-
-
-def _named(one: Task | Result) -> Held:
-    return Held(one.task, one.kind, one.version, one.first, one.count, one.episodes, one.token)
