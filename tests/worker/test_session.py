@@ -196,9 +196,8 @@ def done(job: Evaluate) -> Evaluation:
     shape = job.job.shape
     count = job.job.count
     observed = None if job.job.kind == "centre" else no_observations(4)
-    return Evaluation(
-        np.arange(np.prod(shape), dtype=float).reshape(shape) + count, np.full(shape, 7), observed
-    )
+    returns = np.arange(np.prod(shape), dtype=float).reshape(shape) + count
+    return Evaluation(job.job.first, returns, np.full(shape, 7), observed)
 
 
 # Who is believed.
@@ -622,7 +621,7 @@ def test_failed_episodes_travel_in_the_result_and_too_many_do_not():
     desk.is_told(desk.host.task(first=10, count=2))
     returns = np.array([[1.0, 2.0], [np.nan, np.nan]])
     failing = Evaluation(
-        returns, np.array([[3, 3], [0, 0]]), no_observations(4), ((11, "x" * 300),)
+        10, returns, np.array([[3, 3], [0, 0]]), no_observations(4), ((11, "x" * 300),)
     )
     desk.finishes(evaluation=failing)
     (result,) = desk.told(messages.Result)
@@ -630,6 +629,7 @@ def test_failed_episodes_travel_in_the_result_and_too_many_do_not():
     messages.result_arrays(result)
     desk.is_told(desk.host.task(first=0, count=300))
     every = Evaluation(
+        0,
         np.full((300, 2), np.nan),
         np.zeros((300, 2), np.int64),
         no_observations(4),
@@ -958,6 +958,8 @@ def test_handing_back_returns_every_lease_and_says_goodbye():
     desk.is_told(desk.host.task(first=2, version=1))
     desk.obey(desk.session.finish(desk.now))
     desk.obey(desk.session.hand_back(desk.now))
+    assert desk.left is None
+    desk.obey(desk.session.abandoned(1, desk.now))
     assert desk.told(messages.Credit) == [messages.Credit(0, 0)]
     refusals = desk.told(messages.Refusal)
     assert {refusal.task for refusal in refusals} == {1, 2}
