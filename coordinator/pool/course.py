@@ -16,8 +16,17 @@ class Course:
     final: str | None = None
     """why no update is made any more; None while more are to come"""
     ended: bool = False
+    deaf: bool = False
+    """nobody can be heard"""
+    strained: str = ""
+    """why nothing new is leased; empty while it is"""
     gathers_until: float | None = None
     """until when only leases of earlier epochs are taken up; None: no more"""
+
+    @property
+    def leases(self) -> bool:
+        """Whether anything new may be leased."""
+        return not (self.ended or self.deaf or self.strained or self.gathers_until is not None)
 
     @property
     def open_index(self) -> int:

@@ -77,11 +77,7 @@ class Dispatch:
 
     def feed(self, session: Session, now: float) -> bool:
         """Lease to this session as much as it has room for and is its share: whether it got any."""
-        may = (
-            self._course.gathers_until is None
-            and now >= session.rests_until
-            and not self._course.ended
-        )
+        may = self._course.leases and now >= session.rests_until
         room = session.spare if may else 0
         given = 0
         while given < room and self._lease_something(session, now):

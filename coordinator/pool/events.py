@@ -131,13 +131,51 @@ class Tick:
 
 
 @dataclass(frozen=True, slots=True)
+class Deaf:
+    """From now on nobody can be heard, and no task reaches anybody: no worker is to blame."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hearing:
+    """Who speaks is heard again; since the time `since` nobody was."""
+
+    since: float
+
+
+@dataclass(frozen=True, slots=True)
+class Strained:
+    """The coordinator, or its broker, has more to do than it can: nothing new is to be leased."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxed:
+    """It has caught up."""
+
+
+@dataclass(frozen=True, slots=True)
 class StopAsked:
     """The host wants the run to end now."""
 
     reason: str
 
 
-Event = Joined | Left | Heard | Arrived | Kept | Refused | Updated | Tick | StopAsked
+Event = (
+    Joined
+    | Left
+    | Heard
+    | Arrived
+    | Kept
+    | Refused
+    | Updated
+    | Tick
+    | Deaf
+    | Hearing
+    | Strained
+    | Relaxed
+    | StopAsked
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

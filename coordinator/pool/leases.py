@@ -135,6 +135,15 @@ class Leases:
             ):  # its number may be that of an older one
                 yield lease
 
+    def put_off(self, seconds: float, until: float) -> None:
+        """All deadlines are so much later, none of them before `until`; how long these tasks took
+        will say nothing about who has them."""
+        for lease in self.out.values():
+            lease.deadline = max(lease.deadline + seconds, until)
+            lease.begun_before = True
+        self._deadlines = [(lease.deadline, lease.task) for lease in self.out.values()]
+        heapq.heapify(self._deadlines)
+
     def steps(self, kind: TaskKind) -> float:
         """Environment steps that a direction (both mirrors) or an episode of the centre takes."""
         if kind == "centre":

@@ -18,19 +18,23 @@ from coordinator.pool.events import (
     CloseBatch,
     Command,
     Contribution,
+    Deaf,
     EndRun,
     Event,
     Happened,
     Heard,
+    Hearing,
     HeldLease,
     Joined,
     KeepResult,
     Kept,
     Left,
     Refused,
+    Relaxed,
     SendAcknowledge,
     SessionId,
     StopAsked,
+    Strained,
     Tick,
     Updated,
 )
@@ -52,6 +56,9 @@ REST_AFTER_REFUSAL = 1.0
 GATHER_SECONDS = 0.2
 """After the first hello to a pool that goes on, before it leases what is free: it may be what the
 others still hold, who hear of the new epoch in the same moment."""
+HEARD_WITHIN = 15.0
+"""Seconds in which all speak again after nobody was heard for a while: what they said meanwhile is
+lost, and they say it again within 12.5 s."""
 RETURN_WITHIN = 10.0
 """Seconds that the workers of a run which goes on have to come back, where its time is up."""
 
@@ -159,6 +166,14 @@ class Pool:
                 self._refused(event, now)
             case Updated():
                 self._updated(event, now)
+            case Deaf():
+                self._course.deaf = True
+            case Hearing():
+                self._hear_again(event.since, now)
+            case Strained():
+                self._course.strained = event.reason
+            case Relaxed():
+                self._course.strained = ""
             case StopAsked():
                 self._end(self.version, reached=False, reason=event.reason)
 
@@ -201,6 +216,8 @@ class Pool:
             return "the run has ended"
         if not self.workers:
             return "no worker is here: give the join line to somebody"
+        if self._course.strained:
+            return f"nothing new is leased: {self._course.strained}"
         if self.leases:
             return ""
         if self.updating:
@@ -274,8 +291,9 @@ class Pool:
         if self._course.gathers_until is not None and now >= self._course.gathers_until:
             self._course.gathers_until = None
         self._roster.wake(now)
-        self._run_out(now)
-        if now - self._checked_silence >= SILENCE_CHECKED_EVERY:
+        if not self._course.deaf:
+            self._run_out(now)
+        if not self._course.deaf and now - self._checked_silence >= SILENCE_CHECKED_EVERY:
             self._checked_silence = now
             for session in self._roster.silent(now, SILENT_AFTER):
                 self._left(session.id, f"silent for {now - session.heard:.0f} s", now)
@@ -283,6 +301,13 @@ class Pool:
             self._acknowledged_at = now
             self._acknowledge_all()
         self._check_stop(now)
+
+    def _hear_again(self, since: float, now: float) -> None:
+        """Nobody was heard since then: that is no silence of theirs."""
+        self._course.deaf = False
+        self._leases.put_off(now - since, now + HEARD_WITHIN)
+        for session in self.sessions.values():
+            session.heard = now
 
     def _acknowledge_all(self) -> None:
         for session in self._roster.owed.values():
