@@ -130,10 +130,12 @@ class Workload:
         """The leases that we can answer, of whatever epoch: those at work first, then those that
         wait, then those whose results nobody has answered for."""
         leases = (*self.leases.running, *self.leases.waiting)
-        named = {lease.task.task: lease.named for lease in leases if not lease.ending}
+        named = {lease.task.task: lease.named for lease in leases}
         for result in self.outbox.results:
-            if result.task not in self._given_back:
-                named.setdefault(result.task, lease_of(result))
+            named.setdefault(result.task, lease_of(result))
+        ending = {lease.task.task for lease in leases if lease.ending}
+        for task in self._given_back | ending:
+            named.pop(task, None)
         return tuple(named.values())[:MOST_HELD]
 
     def welcomed(self, now: float) -> None:
