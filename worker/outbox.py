@@ -12,6 +12,8 @@ RESEND_AFTER = 10.0
 """Seconds without an answer after which a result is sent again."""
 MOST_BYTES = 64 << 20
 """Beyond this the oldest results are let go: their leases ran out long ago."""
+OVERHEAD = 200
+"""Bytes of a result, and of each failure that it tells, besides their contents."""
 
 
 @dataclass(slots=True)
@@ -46,7 +48,8 @@ class Outbox:
     def add(self, result: Result, now: float) -> None:
         """Keep a result, due at once."""
         self.acknowledge((result.name,))
-        size = 200 + len(result.returns) + len(result.lengths) + len(result.observed)
+        size = OVERHEAD + len(result.returns) + len(result.lengths) + len(result.observed)
+        size += sum(OVERHEAD + len(reason) for _, reason in result.failed)
         self._entries[result.name] = _Entry(result, size, now)
         self._bytes += size
         while self._bytes > MOST_BYTES and len(self._entries) > 1:
