@@ -5,12 +5,14 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from coordinator.pool.events import SessionId
 from coordinator.results import LONGEST_EPISODE, judge
 from protocol import normalizer, replay
 from protocol.identity import lease_token
-from protocol.messages import Result, Task
+from protocol.messages import MAX_TASK_DIRECTIONS, Part, Result, Task, decode, encode
 from protocol.packing import WireError, pack_integers, pack_reals
 from protocol.spec import RunSpec
 from tests.coordinator.runs import spec_of
@@ -164,3 +166,59 @@ def test_sums_of_all_that_may_meet_in_an_update_can_be_merged() -> None:
 def test_sums_that_nobody_asked_for_are_refused() -> None:
     refused(honest(PLAIN, observed=sums_of(8)), "nobody asked for", PLAIN)
     refused(honest(kind="centre", observed=sums_of(4)), "nobody asked for")
+
+
+# Parts.
+
+
+def part_of(first: int, count: int, kind: str = "members", spec: RunSpec = SPEC) -> Result:
+    """A part of the lease of `honest`, which is of [4, 8)."""
+    task = Task(9, kind, 0, b"d" * 16, first, count, 1, b"t" * 16)  # type: ignore[arg-type]
+    result = evaluate(spec, replay.initial_state(spec), task)
+    part = Part(first - 4, 8 - first - count)
+    return msgspec.structs.replace(result, token=honest(spec, kind).token, part=part)
+
+
+@pytest.mark.parametrize("kind", ["members", "centre"])
+@pytest.mark.parametrize(("first", "count"), [(4, 1), (5, 2), (7, 1), (4, 3), (5, 3), (4, 4)])
+def test_a_part_of_a_lease_is_what_the_pool_gets(kind: str, first: int, count: int) -> None:
+    result = part_of(first, count, kind)
+    arrived = judge(SPEC, RUN, SECRET, ID, result)
+    assert (arrived.first, arrived.count, arrived.part) == (first, count, result.part)
+    assert (arrived.name, arrived.leased) == ((9, first - 4), (4, 4))
+    assert len(arrived.returns) == len(arrived.lengths) == count
+
+
+def test_frames_of_a_part_are_its_own() -> None:
+    refused(msgspec.structs.replace(part_of(5, 2), observed=honest().observed), "frames for")
+    refused(msgspec.structs.replace(part_of(5, 2), returns=honest().returns), "is not up to 4")
+    refused(msgspec.structs.replace(part_of(5, 2), failed=((4, "x"),)), "not of the task")
+
+
+FORGED_PARTS = st.builds(Part, st.integers(0, 5), st.integers(0, 5)) | st.builds(
+    Part, st.integers(0, MAX_TASK_DIRECTIONS), st.integers(0, MAX_TASK_DIRECTIONS)
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    first=st.integers(0, 10) | st.integers(0, 2**47 - 1),
+    count=st.integers(1, 6),
+    part=st.none() | FORGED_PARTS,
+)
+def test_no_part_reaches_beyond_the_lease(first: int, count: int, part: Part | None) -> None:
+    """Whatever the wire lets through."""
+    arrays = {
+        "returns": pack_reals(np.ones(2 * count)),
+        "lengths": pack_integers(np.ones(2 * count, np.int64)),
+    }
+    token_of_the_lease = honest(PLAIN).token
+    result = Result(9, "members", 0, first, count, 1, token_of_the_lease, **arrays, part=part)
+    wired = decode(encode(result))
+    assert isinstance(wired, Result)
+    before, after = (part.before, part.after) if part else (0, 0)
+    if (first - before, before + count + after) == (4, 4):
+        arrived = judge(PLAIN, RUN, SECRET, ID, wired)
+        assert 4 <= arrived.first < arrived.first + arrived.count <= 8
+    else:
+        refused(wired, "never had a lease", PLAIN)
