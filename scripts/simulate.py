@@ -1,0 +1,113 @@
+"""Simulates a run with many workers in virtual time, around the real pool.
+
+    python scripts/simulate.py --workers 1000 --preset async --json
+
+Workers differ in speed, come, leave, vanish within a task, and send results late or twice. Prints
+how much of what they could have evaluated counted in updates, and what waiting for everybody would
+have made of the same workers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from coordinator.pool.presets import PRESETS
+from protocol import spec as run_spec
+from protocol.errors import ShoalError
+from scripts.simulation.environments import Formula
+from scripts.simulation.population import Population, groups
+from scripts.simulation.scenario import Scenario, simulate
+
+
+def scenario(arguments: argparse.Namespace) -> Scenario:
+    """What the flags ask for. Raises `ShoalError`."""
+    population = Population(
+        workers=arguments.workers,
+        speed=arguments.speed,
+        sigma=arguments.sigma,
+        groups=groups(arguments.groups) if arguments.groups else (),
+        leaving=arguments.leaving,
+        vanishing=arguments.vanishing,
+        stalling=arguments.stalling,
+        changing=arguments.changing,
+        late=arguments.late,
+        twice=arguments.twice,
+        liars=arguments.liars,
+        hoarders=arguments.hoarders,
+        flapping=arguments.flapping,
+    )
+    mean = arguments.steps
+    return Scenario(
+        population=population,
+        preset=arguments.preset,
+        settings=run_spec.settings(arguments.set),
+        directions_per_worker=arguments.directions_per_worker,
+        environment=Formula(mean, mean // 2, arguments.lengths, arguments.returns),
+        updates=arguments.updates,
+        seconds=arguments.seconds,
+        seed=arguments.seed,
+    )
+
+
+def parser() -> argparse.ArgumentParser:
+    """Of the command line."""
+    flags = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = flags.add_argument
+    add("--workers", type=int, default=1000)
+    add("--preset", choices=sorted(PRESETS), default="quorum", help="of the pool's settings")
+    add("--seed", type=int, default=1)
+    add("--directions-per-worker", type=int, default=50, help="in each batch")
+    add("--updates", type=int, default=15, help="that are measured, after the first five")
+    add("--seconds", type=float, default=3600.0, help="of virtual time at most")
+    add("--json", action="store_true", help="print one line")
+    add("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE", help="of the spec")
+    crowd = flags.add_argument_group("workers", "rates are shares of the workers in a minute")
+    add = crowd.add_argument
+    start = Population()
+    add("--speed", type=float, default=start.speed, help="median, in steps per second")
+    add("--sigma", type=float, default=start.sigma, help="of the logarithm of the speeds")
+    add("--groups", help="in place of these: 100x20000,3x200000 is workers x steps per second")
+    add("--leaving", type=float, default=start.leaving, help="with a word; as many join")
+    add("--vanishing", type=float, default=start.vanishing, help="without; as many join")
+    add("--stalling", type=float, default=start.stalling, help="for 30 s on average")
+    add("--changing", type=float, default=start.changing, help="their speed tenfold")
+    add("--late", type=float, default=start.late, help="share of results that come 5 s late")
+    add("--twice", type=float, default=start.twice, help="share of results that come twice")
+    add("--liars", type=float, default=start.liars, help="share that declares 100 x its speed")
+    add("--hoarders", type=float, default=start.hoarders, help="share that wants 64 tasks")
+    add("--flapping", type=float, default=start.flapping, help="share with sessions of 5 s")
+    episodes = flags.add_argument_group("episodes")
+    add = episodes.add_argument
+    add("--steps", type=int, default=1000, help="mean length")
+    add("--lengths", choices=["constant", "uniform", "geometric", "heavy"], default="uniform")
+    add("--returns", choices=["unrelated", "long", "short"], default="unrelated")
+    return flags
+
+
+def main() -> int:
+    """Print the figures; the exit status."""
+    arguments = parser().parse_args()
+    try:
+        found = simulate(scenario(arguments))
+    except ShoalError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    figures = dataclasses.asdict(found)
+    if arguments.json:
+        print(json.dumps(figures))
+    else:
+        for name, value in figures.items():
+            print(f"{name}: {value}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

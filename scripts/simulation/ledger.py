@@ -1,0 +1,253 @@
+"""Keeps account of every direction: who counted, how often, how old, and whether one was lost."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Container
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.pool.events import (
+    Arrived,
+    CloseBatch,
+    Command,
+    Contribution,
+    Event,
+    KeepResult,
+    Kept,
+    SendAcknowledge,
+    SendTask,
+    Updated,
+)
+from protocol.spec import RunSpec
+from scripts.simulation.shell import Name
+
+ANSWERED_WITHIN = 30.0
+"""Seconds after which a result that was not answered counts as lost."""
+
+
+@dataclass(eq=False)
+class Account:
+    """What has come of the directions of one batch; arrays have one entry for each."""
+
+    leased: NDArray[np.int64]
+    """version that it was leased at last, -1: never"""
+    used: NDArray[np.int64]
+    """updates that used it"""
+    multiplier: NDArray[np.int64]
+    """that it counted with, 0: it has not counted"""
+    lengths: NDArray[np.int64]
+    """(directions, 2) steps of what counted, 0: it has not counted"""
+    last_leased: float = 0.0
+    """when its last direction was leased for the first time"""
+
+
+@dataclass(frozen=True)
+class Closed:
+    """One update."""
+
+    time: float
+    version: int
+    members: int
+    ages: Counter[int]
+    """members by their age in versions"""
+    steps: int
+    """of its members"""
+    tail: float
+    """seconds since the last direction of its batch was leased for the first time"""
+    workers: int
+    """sessions whose returns counted"""
+
+
+class Ledger:
+    """Reads what a pool is told and says; believes nothing else.
+
+    A direction that two durable updates use was `applied_twice`. A direction is `lost` where the
+    pool took its return, or never answered for it, and no update used it in time, where it was
+    acknowledged before it was durable, or where an update was made with less than the quorum.
+    """
+
+    def __init__(self, run: RunSpec, leases: Callable[[], Container[int]]) -> None:
+        """`leases` are the numbers of the tasks that are out."""
+        self.applied_twice = 0
+        self.lost = 0
+        self.closed: list[Closed] = []
+        self.copies = 0
+        """members that were leased while another lease of the same range was out"""
+        self.leased_again = 0
+        """members that were leased more than once, copies included"""
+        self.leased = 0
+        """members leased, however often"""
+        self.outcomes: Counter[str] = Counter()
+        """members in results by how they were answered"""
+        self.began = math.inf
+        """when the first event came"""
+        self._run = run
+        self._leases = leases
+        self._quorum = int(np.ceil(run.pool.quorum * run.directions - 1e-9))
+        self._accounts: dict[int, Account] = {}
+        self._accepted: dict[Name, KeepResult] = {}
+        self._kept: set[Name] = set()
+        self._unanswered: dict[Name, list[tuple[float, Arrived]]] = {}
+        self._tasks: dict[tuple[int, int], int] = {}
+        """last task by the range that it is of"""
+        self._closing: CloseBatch | None = None
+        self._dropped: set[int] = set()
+
+    def account(self, index: int) -> Account:
+        """Of a batch."""
+        found = self._accounts.get(index)
+        if found is None:
+            size = self._run.directions
+            found = self._accounts[index] = Account(
+                leased=np.full(size, -1),
+                used=np.zeros(size, dtype=np.int64),
+                multiplier=np.zeros(size, dtype=np.int64),
+                lengths=np.zeros((size, 2), dtype=np.int64),
+            )
+        return found
+
+    @property
+    def settled_before(self) -> int:
+        """The last version whose batch no update can use any more."""
+        return self.closed[-1].version - self._run.pool.max_staleness - 1
+
+    # What it sees.
+
+    def observe(self, now: float, event: Event, commands: list[Command]) -> None:
+        """The pool was told of this event, and this is what it wants done."""
+        self.began = min(self.began, now)
+        match event:
+            case Arrived():
+                name = (event.session, event.name)
+                self._unanswered.setdefault(name, []).append((now, event))
+            case Kept():
+                self._kept.update(event.results)
+            case Updated():
+                self._apply(event.version)
+        for command in commands:
+            match command:
+                case SendTask():
+                    self._lease(command, now)
+                    for result in command.acknowledged:
+                        self._answer((command.session, result), "accepted")
+                case SendAcknowledge():
+                    for result in command.results:
+                        self._answer((command.session, result), command.outcome)
+                case KeepResult() if command.arrived.kind == "members":
+                    self._accepted[command.arrived.session, command.arrived.name] = command
+                case CloseBatch():
+                    self._close(command, now)
+
+    def died(self, durable: set[Name]) -> None:
+        """The coordinator died: what it had taken and not kept its workers have still."""
+        self._closing = None
+        self._unanswered.clear()
+        self._accepted = {name: self._accepted[name] for name in self._accepted if name in durable}
+
+    def conclude(self, now: float) -> None:
+        """The simulation is over: what was neither kept nor answered by now never will be.
+
+        Nobody is left to be told of what was kept where its session has gone.
+        """
+        for name, waiting in self._unanswered.items():
+            for arrived_at, arrived in waiting:
+                if name not in self._kept and now - arrived_at > ANSWERED_WITHIN:
+                    self.lost += arrived.count
+
+    # What it makes of it.
+
+    def _lease(self, task: SendTask, now: float) -> None:
+        if task.kind != "members":
+            return
+        size = self._run.directions
+        account = self.account(task.first // size)
+        begin = task.first % size
+        leased = account.leased[begin : begin + task.count]
+        again = int(np.count_nonzero(leased >= 0))
+        if again < task.count:
+            account.last_leased = now
+        leased[:] = task.version
+        self.leased += 2 * task.count
+        self.leased_again += 2 * again
+        key = (task.first, task.count)
+        if again and self._tasks.get(key) in self._leases():
+            self.copies += 2 * task.count
+        self._tasks[key] = task.task
+
+    def _answer(self, name: Name, outcome: str) -> None:
+        waiting = self._unanswered.get(name)
+        if not waiting:
+            return
+        _, arrived = waiting.pop()
+        if not waiting:
+            del self._unanswered[name]
+        if arrived.kind == "members":
+            self.outcomes[outcome] += 2 * arrived.count
+        if outcome == "accepted" and name not in self._kept:
+            self.lost += arrived.count
+
+    def _close(self, closed: CloseBatch, now: float) -> None:
+        self._closing = closed
+        size, version = self._run.directions, closed.version
+        ages: Counter[int] = Counter()
+        own = np.zeros(size, dtype=bool)
+        steps = 0
+        for part in closed.contributions:
+            valid = _valid(part)
+            ages[version - part.version] += 2 * int(np.count_nonzero(valid))
+            steps += int(part.lengths[valid].sum())
+            if part.first // size == version:
+                begin = part.first % size
+                own[begin : begin + len(valid)] |= valid
+        settled = int(np.count_nonzero(own)) + len(closed.dropped)
+        self.lost += max(0, self._quorum - settled)
+        self.closed.append(
+            Closed(
+                time=now,
+                version=version,
+                members=ages.total(),
+                ages=ages,
+                steps=steps,
+                tail=now - self.account(version).last_leased,
+                workers=len({part.session for part in closed.contributions}),
+            )
+        )
+
+    def _apply(self, version: int) -> None:
+        """An update is durable: its directions have counted, and what was to count has."""
+        closed = self._closing
+        if closed is None or closed.version + 1 != version:
+            return
+        self._closing = None
+        self._dropped.update(closed.dropped)
+        size, discount = self._run.directions, self._run.pool.discount
+        for part in closed.contributions:
+            valid = _valid(part)
+            account = self.account(part.first // size)
+            rows = slice(part.first % size, part.first % size + len(valid))
+            used = account.used[rows]
+            self.applied_twice += int(np.count_nonzero(used[valid]))
+            used += valid
+            age = closed.version - part.version
+            account.multiplier[rows][valid] = 60 // (1 + age) ** discount
+            account.lengths[rows][valid] = part.lengths[valid]
+        for name, keep in list(self._accepted.items()):
+            if keep.until < version:
+                del self._accepted[name]
+                self._check_used(keep.arrived)
+
+    def _check_used(self, arrived: Arrived) -> None:
+        size = self._run.directions
+        begin = arrived.first % size
+        used = self.account(arrived.first // size).used[begin : begin + arrived.count]
+        for row in np.flatnonzero(_valid(arrived) & (used == 0)).tolist():
+            self.lost += arrived.first + row not in self._dropped
+
+
+def _valid(part: Contribution | Arrived) -> NDArray[np.bool_]:
+    """Which directions have returns, shape (count,)."""
+    return ~np.isnan(part.returns[:, 0])
