@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -20,6 +21,9 @@ class Batches:
     ) -> None:
         """`used`: as `coordinator.pool.Pool` has it."""
         self.size = spec.directions
+        self.quorum = math.ceil(spec.pool.quorum * spec.directions - 1e-9)
+        """directions that must be settled before the rest of a batch may be left behind"""
+        self._stale_share = spec.pool.stale_share if spec.pool.max_staleness else 0.0
         self._staleness = spec.pool.max_staleness
         self._batches: dict[int, Batch] = {}
         self._late: list[Contribution] = []
@@ -37,6 +41,28 @@ class Batches:
         """Of the batch that a direction belongs to."""
         return direction // self.size
 
+    def early_room(self, updating: bool) -> int:
+        """Directions of the next batch that may still be begun one version early.
+
+        At most `stale_share` of the members of an update are stale, early and late ones together,
+        where it has its quorum of its own batch: what is still out of earlier batches may yet come
+        late, and so may what the open one can be closed without.
+        """
+        room = self._stale_share * self.quorum - self.next.begun
+        if room <= 0.0:
+            return 0
+        late = self._late_members // 2 if updating else 0
+        for batch in self._batches.values():
+            if batch is self.next:
+                continue
+            out = batch.work.missing
+            if batch is self.open and not updating:
+                out = min(out, self.size - self.quorum)
+            else:
+                out -= batch.work.unleased.total
+            late += out
+        return math.floor(room - (1.0 - self._stale_share) * late)
+
     def reach(self, version: int) -> None:
         """The run has reached the next version."""
         self.open, self.next = self._batch(version), self._batch(version + 1)
@@ -52,6 +78,12 @@ class Batches:
         else:
             batch.contributions.append(contribution)
             batch.members += members
+            if contribution.version < batch.index:
+                batch.stale += members
+
+    def stale(self, index: int) -> int:
+        """Members that are here for the update of that batch, evaluated at an earlier version."""
+        return self._batch(index).stale + self._late_members
 
     def close(self) -> tuple[tuple[Contribution, ...], int]:
         """What the update of the open batch is made of, and how many members that are."""

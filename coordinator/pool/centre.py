@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.pool.ranges import NOBODY
-from coordinator.pool.work import Work
+from coordinator.pool.work import Lease, Work
 
 
 class Evaluation:
@@ -33,12 +33,14 @@ class Evaluation:
         returns: NDArray[np.float64],
         lengths: NDArray[np.int64],
         avoid: frozenset[str] = NOBODY,
+        lease: Lease | None = None,
     ) -> None:
-        """Take the returns (n,) and lengths (n,) of those episodes from `first` on that are open.
+        """Take the returns (n,) and lengths (n,) of those episodes from `first` on that are open,
+        under a `lease` that is out, if any.
 
         NaN returns stay open, for others than `avoid` first.
         """
-        taken = self.work.accept(first, ~np.isnan(returns), avoid)
+        taken = self.work.accept(first, ~np.isnan(returns), avoid, lease)
         end = first + len(returns)
         self._returns[first:end][taken] = returns[taken]
         self._lengths[first:end][taken] = lengths[taken]

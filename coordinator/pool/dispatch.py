@@ -13,6 +13,7 @@ from coordinator.pool.evaluations import Evaluations
 from coordinator.pool.events import Command, SendTask, SessionId
 from coordinator.pool.leases import Leases
 from coordinator.pool.roster import Roster, Session
+from coordinator.pool.sizing import SLOWER, Pacing
 from coordinator.pool.work import Lease, Work
 from protocol.messages import MAX_TASK_DIRECTIONS, TaskKind
 from protocol.spec import RunSpec
@@ -24,6 +25,11 @@ FRUITLESS_OFFERS = 4
 bounds what an event costs."""
 
 
+TRIED_AGAIN_AFTER = 30.0
+"""Seconds without a task after which who is too slow gets one all the same: it may be faster by
+now."""
+
+
 class Offer(NamedTuple):
     """Free units that may be leased now, evaluated at `version`, `most` of them to one session."""
 
@@ -31,6 +37,10 @@ class Offer(NamedTuple):
     version: int
     work: Work
     most: int = MAX_TASK_DIRECTIONS
+    before: int = 0
+    """units that the run needs before it waits for these"""
+    spared: int = 0
+    """versions for which they may come late and count all the same"""
 
 
 class Dispatch:
@@ -54,18 +64,18 @@ class Dispatch:
         self._evaluations = evaluations
         self._commands = commands
         self._lag = spec.versions_kept - 1 - spec.pool.max_staleness
-        self._ahead = math.floor(spec.pool.stale_share * spec.directions)
-        if not spec.pool.max_staleness:
-            self._ahead = 0
+        self._copies = spec.pool.copies
+        self._spared = spec.pool.max_staleness - 1
+        self._minimum_seconds = spec.pool.minimum_task_seconds
 
     def has_offers(self) -> bool:
         """Whether anything is free."""
-        return next(self._offers(), None) is not None
+        return next(self._offers(), None) is not None or self._early() is not None
 
     @property
     def room_ahead(self) -> int:
         """Directions of the next batch that may still be begun one version early."""
-        return self._ahead - self._batches.next.begun
+        return self._batches.early_room(self._course.updating)
 
     def feed_waiting(self, queue: OrderedDict[SessionId, Session], now: float) -> None:
         """Offer work to those who wait, the longest first, while there is some."""
@@ -86,17 +96,20 @@ class Dispatch:
         return given > 0
 
     def _lease_something(self, session: Session, now: float) -> bool:
-        """The most useful first; where all is leased, a copy of what is overdue."""
+        """The most useful first: what the run waits for, copies of what is overdue of that, then
+        what it will need."""
         for offer in self._offers():
             if self._lease_part(session, offer, now):
                 return True
-        for work in self._awaited():
-            if work.has_overdue(now) and self._lease_overdue(session, work, now):
-                return True
-        return False
+        if self._copies:
+            for work in self._awaited():
+                if work.has_overdue(now) and self._lease_overdue(session, work, now):
+                    return True
+        early = self._early()
+        return early is not None and self._lease_part(session, early, now)
 
     def _offers(self) -> Iterator[Offer]:
-        """What is free, the most useful first: what the run waits for, then what it will need."""
+        """What is free and the run waits for, the most useful first."""
         wanted = self._members_wanted()
         current = None
         for evaluation in self._evaluations.under_way:
@@ -112,15 +125,34 @@ class Dispatch:
             yield Offer("members", self._course.version, batches.open.work)
         if current is not None:
             yield current
+
+    def _early(self) -> Offer | None:
+        """What of the next batch may be evaluated one version early."""
+        if not self._members_wanted():
+            return None
         room = self.room_ahead
-        if room > 0:
-            yield Offer("members", self._course.version, batches.next.work, room)
+        if room <= 0:
+            return None
+        updating, batches = self._course.updating, self._batches
+        return Offer(
+            "members",
+            self._course.version,
+            batches.next.work,
+            min(room, MAX_TASK_DIRECTIONS),
+            before=0 if updating else batches.open.work.missing,
+            spared=self._spared,
+        )
 
     def _awaited(self) -> Iterator[Work]:
         """What has no free unit any more and holds the run up."""
-        work = self._batches.open.work
-        if not self._course.updating and self._course.final is None and not work.unleased.total:
-            yield work
+        batch = self._batches.open
+        if (
+            not self._course.updating
+            and self._course.final is None
+            and not batch.work.unleased.total
+            and batch.settled < self._batches.quorum
+        ):
+            yield batch.work
         for evaluation in self._evaluations.under_way:
             if not evaluation.work.unleased.total:
                 yield evaluation.work
@@ -139,26 +171,65 @@ class Dispatch:
         size = min(self._leases.size(session, share, offer.kind, offer.work), offer.most)
         if not size:
             return False
+        end = self._ends_in(offer)
+        if session.pace.measured:
+            pacing = self._leases.pacing(session, offer.kind, now)
+            if pacing.seconds(1) > end:
+                if not self._may_be_late(session, offer, pacing, end, now):
+                    return False
+                size = 1
         worker = session.id.worker
         claim = offer.work.claim(size, worker, self._roster.eligible)
         if claim is None and not session.leases and not offer.work.has_failing:
             # Nobody idles beside work that it once failed where no other has room for it; only a
             # failing episode has to wait for somebody else.
-            claim = offer.work.claim(size, worker, self._roster.roomy_workers())
+            claim = offer.work.claim(size, worker, self._roster.roomy_workers)
         if claim is None:
             return False
-        lease = self._leases.issue(session, offer.kind, offer.version, offer.work, claim, now)
+        lease = self._leases.issue(
+            session, offer.kind, offer.version, offer.work, claim, now, at_the_latest=end
+        )
         self._send_task(session, lease)
         return True
 
+    def _ends_in(self, offer: Offer) -> float:
+        """Seconds until the last unit of the offer is expected, from a worker of usual speed."""
+        if not self._roster.speed:
+            return math.inf
+        steps = self._leases.steps(offer.kind)
+        left = (offer.before + offer.work.missing) * steps / self._roster.speed
+        return left + max(SLOWER * steps / self._roster.typical_speed, self._minimum_seconds)
+
+    def _may_be_late(
+        self, session: Session, offer: Offer, pacing: Pacing, end: float, now: float
+    ) -> bool:
+        """Whether a unit is given to who would be done with it only after its batch should end.
+
+        Somebody faster comes for it, as long as it is expected that others return theirs.
+        """
+        if offer.spared > 0:
+            batch = self._batches.size * self._leases.steps(offer.kind) / self._roster.speed
+            return pacing.seconds(1) <= end + offer.spared * batch
+        if session.leases:
+            return False
+        if now - session.fed >= TRIED_AGAIN_AFTER:
+            return True
+        return not offer.before and not offer.work.expects(now)
+
     def _lease_overdue(self, session: Session, work: Work, now: float) -> bool:
-        """Insurance: a copy of the most overdue lease; the first result of either counts."""
-        late = work.overdue(now, session.id)
+        """Insurance: a copy of the most overdue lease, to the fastest at hand; the first result of
+        either counts."""
+        taker = self._roster.fastest_waiting(session)
+        kind: TaskKind = "members" if work is self._batches.open.work else "centre"
+        pacing = self._leases.pacing(taker, kind, now)
+        late = work.overdue(now, taker.id, self._copies, pacing)
         if late is None:
             return False
         version = late.version if late.kind == "centre" else self._course.version
-        lease = self._leases.issue(session, late.kind, version, work, late.claim, now)
-        self._send_task(session, lease)
+        lease = self._leases.issue(taker, late.kind, version, work, late.claim, now)
+        self._send_task(taker, lease)
+        if taker is not session:
+            self._roster.note_room(taker, now)
         return True
 
     def _send_task(self, session: Session, lease: Lease) -> None:

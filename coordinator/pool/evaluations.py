@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator.pool.centre import Evaluation
-from coordinator.pool.events import CentreJudged
+from coordinator.pool.events import CentreJudged, Happened
 from protocol.spec import RunSpec
 
 
@@ -33,6 +33,11 @@ class Evaluations:
         """It is judged, or given up."""
         self.under_way.remove(evaluation)
         evaluation.work.close()
+
+    def give_up(self, evaluation: Evaluation, reason: str) -> Happened:
+        """It will never be judged."""
+        self.end(evaluation)
+        return Happened(f"centre evaluation of version {evaluation.version} given up: {reason}")
 
     def take_finished(self) -> CentreJudged | None:
         """End the oldest one, if it is finished, with its verdict: so every pool comes to the same

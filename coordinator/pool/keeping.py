@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from coordinator.pool.events import Arrived, SessionId
 from protocol.messages import Outcome, ResultName
+
+NEAR = 64
+"""Units that share a place in the index: large results take few places, small ones few share
+one."""
+
+Name = tuple[SessionId, ResultName]
 
 
 class Useless(NamedTuple):
@@ -25,28 +32,58 @@ class Keeping:
     """
 
     def __init__(self) -> None:
-        self._results: dict[tuple[SessionId, ResultName], tuple[Arrived, list[Useless]]] = {}
+        self._results: dict[Name, tuple[Arrived, dict[Name, Useless]]] = {}
+        self._near: dict[tuple[int, int], dict[Name, Arrived]] = {}
+        self._of: Counter[SessionId] = Counter()
+
+    def of(self, session: SessionId) -> int:
+        """How many of them a session has sent."""
+        return self._of[session]
 
     def add(self, arrived: Arrived) -> None:
         """A result was accepted."""
-        self._results.setdefault((arrived.session, arrived.name), (arrived, []))
+        name = (arrived.session, arrived.name)
+        if name in self._results:
+            return
+        self._results[name] = (arrived, {})
+        self._of[arrived.session] += 1
+        for place in _places(arrived):
+            self._near.setdefault(place, {})[name] = arrived
 
     def holds_back(self, useless: Useless) -> bool:
-        """Whether the answer waits for a result of the same units, because that one is not safe."""
-        for first, waiting in self._results.values():
-            if _overlap(first, useless.arrived):
-                waiting.append(useless)
-                return True
+        """Whether the answer waits for a result of the same units, because that one is not safe.
+
+        However often a result comes meanwhile, it is answered once.
+        """
+        arrived = useless.arrived
+        for place in _places(arrived):
+            for name, first in self._near.get(place, {}).items():
+                if first.first < arrived.first + arrived.count and arrived.first < (
+                    first.first + first.count
+                ):
+                    self._results[name][1][arrived.session, arrived.name] = useless
+                    return True
         return False
 
     def kept(self, session: SessionId, name: ResultName) -> Sequence[Useless]:
         """A result is safe: what waited for it."""
         found = self._results.pop((session, name), None)
-        return found[1] if found is not None else ()
+        if found is None:
+            return ()
+        self._of[session] -= 1
+        if not self._of[session]:
+            del self._of[session]
+        arrived, waiting = found
+        for place in _places(arrived):
+            near = self._near[place]
+            del near[session, name]
+            if not near:
+                del self._near[place]
+        return tuple(waiting.values())
 
 
-def _overlap(one: Arrived, other: Arrived) -> bool:
-    """Whether two results have a unit in common."""
-    if one.kind != other.kind or (one.kind == "centre" and one.version != other.version):
-        return False
-    return one.first < other.first + other.count and other.first < one.first + one.count
+def _places(arrived: Arrived) -> Iterator[tuple[int, int]]:
+    """Where a result is found by those that have a unit in common with it."""
+    whole = -1 if arrived.kind == "members" else arrived.version
+    for place in range(arrived.first // NEAR, (arrived.first + arrived.count - 1) // NEAR + 1):
+        yield whole, place

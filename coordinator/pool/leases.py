@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import heapq
+import math
+from collections import Counter
 from collections.abc import Iterator
 
-from coordinator.pool.events import Arrived
-from coordinator.pool.ranges import NOBODY
+from coordinator.pool.events import Arrived, HeldLease
+from coordinator.pool.ranges import NO_BLAME, Blame, Ranges
 from coordinator.pool.roster import Session
-from coordinator.pool.sizing import OVERDUE, PATIENCE, Durations, lease_seconds, task_size
+from coordinator.pool.sizing import (
+    DEADLINE,
+    OVERDUE,
+    OVERDUE_MEDIANS,
+    Pacing,
+    Window,
+    least_seconds,
+    lease_seconds,
+    task_size,
+)
 from coordinator.pool.work import Claim, Lease, Work
 from protocol.messages import TaskKind
 from protocol.spec import RunSpec
@@ -27,7 +38,11 @@ class Leases:
         self._episodes = spec.environment.episodes
         self._minimum_seconds = min(spec.pool.minimum_task_seconds, spec.pool.task_seconds)
         self._deadlines: list[tuple[float, int]] = []
-        self._durations = Durations()
+        self._durations = Window()
+        self._ratios = Window(fewest=10)
+        """durations as parts of what was predicted"""
+        self._directions_out: Counter[int] = Counter()
+        """by the version that they are evaluated at"""
         self._length: float | None = None
         self._centre_length: float | None = None
 
@@ -37,18 +52,28 @@ class Leases:
         for lease in session.leases.values():
             if lease.work is work:
                 held += lease.count
+        rate = session.pace.speed / self.steps(kind)
+        minimum = 0.0
+        # A speed that is only declared must not make a large task of all that is left.
+        if session.pace.measured:
+            minimum = max(self._minimum_seconds, least_seconds(share * work.size / rate))
         return task_size(
-            whole=work.size,
             unleased=work.unleased.total,
             unfinished=work.missing,
             held=held,
             share=share,
-            units_per_second=session.pace.speed / self.steps(kind),
+            units_per_second=rate,
             task_seconds=self._pool.task_seconds,
-            # A speed that is only declared must not make a large task of all that is left.
-            minimum_seconds=self._minimum_seconds if session.pace.measured else 0.0,
+            minimum_seconds=min(minimum, self._pool.task_seconds),
             idle=not session.leases,
         )
+
+    def pacing(self, session: Session, kind: TaskKind, now: float) -> Pacing:
+        """How soon the session would be done with more work of this kind."""
+        free = now
+        for lease in session.leases.values():
+            free = max(free, lease.expected)
+        return Pacing(free - now, self.steps(kind) / session.pace.speed)
 
     def _number(self) -> int:
         self.next_task += 1
@@ -66,56 +91,104 @@ class Leases:
         work: Work,
         claim: Claim,
         now: float,
-        task: int | None = None,
+        held: HeldLease | None = None,
+        at_the_latest: float = math.inf,
     ) -> Lease:
-        """Lease a claimed range to a session; under the number `task`, which must be free, where it
-        has worked on it already."""
-        median = self._durations.median
-        begin = now
-        for held in session.leases.values():
-            begin = max(begin, held.expected)
-        expected = begin - now + claim.range.size * self.steps(kind) / session.pace.speed
-        known = session.pace.measured and self._length is not None
-        seconds = lease_seconds(
-            expected if known else None, self._pool.lease_floor, median, claim.range.attempts
-        )
-        overdue = min(OVERDUE * expected, seconds)
-        if median is not None:
-            overdue = min(overdue, PATIENCE * median)
+        """Lease a claimed range to a session; where it has `held` it before, and its number is
+        free, that lease once more: what the claim does not hold of it came already. It is overdue
+        `at_the_latest` after so many seconds."""
+        first, end = claim.range[:2]
+        due = None
+        if held is not None and (first, end) != (held.first, held.first + held.count):
+            due = Ranges(first, end)
         lease = Lease(
-            task=self._number() if task is None else task,
+            task=self._number() if held is None else held.task,
             session=session.id,
             kind=kind,
             version=version,
-            first=claim.range.first,
-            count=claim.range.size,
+            first=first if held is None else held.first,
+            count=end - first if held is None else held.count,
             work=work,
             claim=claim,
             issued=now,
-            expected=now + min(expected, seconds),
-            overdue=now + overdue,
-            deadline=now + seconds,
-            begun_before=task is not None,
+            expected=now,
+            overdue=now,
+            awaited_until=now,
+            deadline=now,
+            begun_before=held is not None,
+            due=due,
         )
+        self._time(lease, session, self.pacing(session, kind, now).free_in, now, at_the_latest)
+        session.fed = now
+        if kind == "members":
+            self._directions_out[version] += lease.left
         self.out[lease.task] = lease
         session.leases[lease.task] = lease
         work.enter(lease)
-        heapq.heappush(self._deadlines, (lease.deadline, lease.task))
         return lease
 
-    def end(
+    def came(self, lease: Lease, event: Arrived) -> int:
+        """A result of the lease, or of a part of it, came: how many units for the first time."""
+        fresh = lease.came(event.first, event.first + event.count)
+        self._leave_out(lease, fresh)
+        return fresh
+
+    def progressed(self, lease: Lease, session: Session, now: float) -> None:
+        """A part of the lease came: the rest is timed anew from now on."""
+        self._time(lease, session, 0.0, now)
+        lease.work.await_again(lease)
+
+    def _time(
         self,
         lease: Lease,
-        session: Session | None,
+        session: Session,
+        begins_in: float,
         now: float,
-        avoid: frozenset[str] = NOBODY,
-        attempts: int = 0,
+        at_the_latest: float = math.inf,
+    ) -> None:
+        """When what is left of the lease, begun in so many seconds, should be here, is overdue,
+        runs out."""
+        median = self._durations.median
+        expected = begins_in + lease.left * self.steps(lease.kind) / session.pace.speed
+        lease.predicted = session.pace.measured and self._length is not None
+        seconds = lease_seconds(
+            expected if lease.predicted else None,
+            DEADLINE.of(self._ratios.median, self._ratios.deviation),
+            self._pool.lease_floor,
+            median,
+            lease.claim.range.attempts,
+        )
+        overdue = OVERDUE.of(self._ratios.median, self._ratios.deviation) * expected
+        overdue = min(overdue, seconds, at_the_latest)
+        if median is not None:
+            overdue = min(overdue, OVERDUE_MEDIANS * median)
+        lease.timed = now
+        lease.expected = now + min(expected, seconds)
+        lease.overdue = now + overdue
+        lease.awaited_until = now + (self._pool.patience or 1.0) * overdue
+        lease.deadline = now + seconds
+        heapq.heappush(self._deadlines, (lease.deadline, lease.task))
+
+    def end(
+        self, lease: Lease, session: Session | None, now: float, blame: Blame = NO_BLAME
     ) -> None:
         """What of the lease is still open may be leased again, unless a copy of it is out."""
         del self.out[lease.task]
         if session is not None:
             del session.leases[lease.task]
-        lease.work.leave(lease, now, avoid, attempts)
+        self._leave_out(lease, lease.left)
+        lease.work.leave(lease, now, blame)
+
+    def directions_out(self, first: int, end: int) -> int:
+        """Directions that are evaluated now at versions `[first, end)`, twice where a copy is."""
+        return sum(self._directions_out[version] for version in range(first, end))
+
+    def _leave_out(self, lease: Lease, units: int) -> None:
+        """So many units of a lease are not out any more."""
+        if lease.kind == "members":
+            self._directions_out[lease.version] -= units
+            if not self._directions_out[lease.version]:
+                del self._directions_out[lease.version]
 
     def of(self, event: Arrived) -> Lease | None:
         """The lease that this is the result of, if it is still out; two sessions of one worker may
@@ -130,9 +203,10 @@ class Leases:
         """The leases whose deadline has passed; the caller ends each as it comes."""
         while self._deadlines and self._deadlines[0][0] <= now:
             lease = self.out.get(heapq.heappop(self._deadlines)[1])
-            if (
-                lease is not None and lease.deadline <= now
-            ):  # its number may be that of an older one
+            # Its number may be that of an older one, or a part of it came meanwhile.
+            if lease is not None and lease.deadline <= now:
+                # It takes at least as long: where many run out, the predictions are wrong.
+                self._compare(lease, now)
                 yield lease
 
     def put_off(self, seconds: float, until: float) -> None:
@@ -159,6 +233,13 @@ class Leases:
         """Learn the length of the centre's episodes."""
         self._centre_length = steps / episodes
 
-    def took(self, seconds: float) -> None:
-        """A task took so long from its lease, or from its session's last result."""
+    def took(self, lease: Lease, seconds: float, now: float) -> None:
+        """The result of a lease came, which took its session so long."""
         self._durations.add(seconds)
+        self._compare(lease, now)
+
+    def _compare(self, lease: Lease, now: float) -> None:
+        """Learn by how much predictions are wrong."""
+        predicted = lease.expected - lease.timed
+        if lease.predicted and predicted > 0.0:
+            self._ratios.add((now - lease.timed) / predicted)

@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from coordinator.pool.batch import Batch
 from coordinator.pool.batches import Batches
-from coordinator.pool.centre import Evaluation
 from coordinator.pool.course import Course
 from coordinator.pool.dispatch import Dispatch
 from coordinator.pool.evaluations import Evaluations
@@ -17,7 +14,6 @@ from coordinator.pool.events import (
     Arrived,
     CloseBatch,
     Command,
-    Contribution,
     Deaf,
     EndRun,
     Event,
@@ -26,7 +22,6 @@ from coordinator.pool.events import (
     Hearing,
     HeldLease,
     Joined,
-    KeepResult,
     Kept,
     Left,
     Refused,
@@ -38,12 +33,13 @@ from coordinator.pool.events import (
     Tick,
     Updated,
 )
-from coordinator.pool.keeping import Keeping, Useless
+from coordinator.pool.failures import Failures
+from coordinator.pool.intake import Intake
 from coordinator.pool.leases import Leases
-from coordinator.pool.ranges import NOBODY
-from coordinator.pool.roster import LONGEST_REST, MOST_TASKS, Roster, Session
+from coordinator.pool.quiet import quiet_because
+from coordinator.pool.roster import Roster, Session
+from coordinator.pool.staleness import Staleness
 from coordinator.pool.work import Lease, Work
-from protocol.messages import Outcome
 from protocol.spec import RunSpec
 
 SILENT_AFTER = 35.0
@@ -51,14 +47,14 @@ SILENT_AFTER = 35.0
 SILENCE_CHECKED_EVERY = 5.0
 ACKNOWLEDGE_AFTER = 2.0
 """Seconds that an acknowledgement waits for a task to ride on; who takes none is told at once."""
-REST_AFTER_REFUSAL = 1.0
-"""Seconds of rest for who gives back, at no fault, work that anybody should be able to do."""
 GATHER_SECONDS = 0.2
 """After the first hello to a pool that goes on, before it leases what is free: it may be what the
 others still hold, who hear of the new epoch in the same moment."""
 HEARD_WITHIN = 15.0
 """Seconds in which all speak again after nobody was heard for a while: what they said meanwhile is
 lost, and they say it again within 12.5 s."""
+GOODBYE = "left"
+"""The reason of who leaves as one should; all others vanish."""
 RETURN_WITHIN = 10.0
 """Seconds that the workers of a run which goes on have to come back, where its time is up."""
 
@@ -102,7 +98,6 @@ class Pool:
         self.started = now - elapsed
         self.episodes = episodes
         self._course = Course(version, gathers_until=math.inf if first_task > 1 else None)
-        self._quorum = math.ceil(spec.pool.quorum * spec.directions - 1e-9)
         self._roster = Roster()
         self._leases = Leases(spec, first_task)
         self.sessions = self._roster.sessions
@@ -119,9 +114,27 @@ class Pool:
             self._evaluations,
             self._commands,
         )
+        self._failures = Failures(
+            self._course,
+            self._roster,
+            self._leases,
+            self._batches,
+            self._evaluations,
+            self._commands,
+        )
+        self._intake = Intake(
+            spec.pool.max_staleness,
+            self._course,
+            self._roster,
+            self._leases,
+            self._batches,
+            self._evaluations,
+            self._commands,
+        )
+        self._staleness = Staleness(spec, self._course, self._leases, self._batches)
+        self._now = now
         self._checked_silence = now
         self._acknowledged_at = now
-        self._keeping = Keeping()
         self._patient_until = now + RETURN_WITHIN if elapsed else now
         if unjudged is None:
             self._begin_version(now)
@@ -132,9 +145,10 @@ class Pool:
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """What is to be done because of `event` at time `now` (seconds, never decreasing)."""
+        self._now = now
         if self.ended:
             if isinstance(event, Kept):
-                self._kept(event)
+                self._intake.kept(event, now)
         else:
             self._note(event, now)
             self._conclude_evaluations()
@@ -153,7 +167,7 @@ class Pool:
             case Arrived():
                 self._arrived(event, now)
             case Kept():
-                self._kept(event)
+                self._intake.kept(event, now)
             case Tick():
                 self._tick(now)
             case Heard():
@@ -210,23 +224,14 @@ class Pool:
         batch = self._batches.next if self.updating else self._batches.open
         return batch.settled - len(batch.dropped), batch.work.size
 
+    @property
+    def stale_members(self) -> int:
+        """Members of the next update that are of an earlier version than that, here or to come."""
+        return self._staleness.members
+
     def quiet_because(self) -> str:
         """Why no worker is being fed right now; empty while work is out."""
-        if self.ended:
-            return "the run has ended"
-        if not self.workers:
-            return "no worker is here: give the join line to somebody"
-        if self._course.strained:
-            return f"nothing new is leased: {self._course.strained}"
-        if self.leases:
-            return ""
-        if self.updating:
-            return "the update is being made"
-        if not self._roster.eligible:
-            return "all workers are paused"
-        if self._course.gathers_until is not None:
-            return "the workers say what they still work on"
-        return "all workers rest after failures; the log says which"
+        return quiet_because(self._course, self._roster, self._leases, self._failures, self._now)
 
     # Sessions.
 
@@ -242,23 +247,30 @@ class Pool:
         else:
             # It may have missed tasks meanwhile; what it still finishes counts all the same.
             named = set(event.held)
-            for lease in list(session.leases.values()):
-                if lease.named not in named:
-                    self._end_lease(lease, now)
+            missed = [lease for lease in session.leases.values() if lease.named not in named]
+            for lease in missed:
+                self._leases.end(lease, session, now)
+            if missed:
+                self._roster.lost(session, "it came again without its tasks", now)
             session.heard = now
             self._roster.set_credit(session, event.credit)
             self._commands.append(Happened("joined again", event.session))
         if again := sum(self._take_up(session, held, now) for held in event.held):
+            self._roster.found(session)
             leases = "lease" if again == 1 else "leases"
             self._commands.append(Happened(f"{again} {leases} taken up again", event.session))
+        self._failures.retry_with(session.id.worker)
         self._dispatch.feed(session, now)
 
     def _left(self, id: SessionId, reason: str, now: float) -> None:
-        session = self._roster.leave(id)
+        session = self.sessions.get(id)
         if session is None:
             return
-        for lease in list(session.leases.values()):
-            self._end_lease(lease, now)
+        if reason == GOODBYE:
+            self._failures.hand_back(session, now)
+        else:
+            self._failures.vanished(session, reason, now)
+        self._roster.leave(id, now)
         self._commands.append(Happened(f"left: {reason}", id))
 
     def _heard(self, event: Heard, now: float) -> None:
@@ -276,23 +288,16 @@ class Pool:
         if lease is None or lease.session != event.session or session is None:
             return
         session.heard = now
-        if event.blame:
-            session.failures += 1
-            self._roster.rest(session, now + min(LONGEST_REST, 2.0 ** min(session.failures, 16)))
-            self._commands.append(Happened(f"failed a task: {event.reason}", event.session))
-        elif lease.version == self.version:
-            self._roster.rest(session, max(session.rests_until, now + REST_AFTER_REFUSAL))
-        self._end_lease(lease, now, avoid=frozenset({event.session.worker}))
-        if lease.kind == "centre":
-            self._give_up_if_nobody_can(lease.version)
+        self._failures.refused(event, session, lease, now)
         self._dispatch.feed(session, now)
 
     def _tick(self, now: float) -> None:
         if self._course.gathers_until is not None and now >= self._course.gathers_until:
             self._course.gathers_until = None
         self._roster.wake(now)
+        self._failures.retry(now)
         if not self._course.deaf:
-            self._run_out(now)
+            self._failures.run_out(now)
         if not self._course.deaf and now - self._checked_silence >= SILENCE_CHECKED_EVERY:
             self._checked_silence = now
             for session in self._roster.silent(now, SILENT_AFTER):
@@ -317,26 +322,6 @@ class Pool:
 
     # Leases.
 
-    def _run_out(self, now: float) -> None:
-        """Take back the leases whose deadline has passed."""
-        for lease in self._leases.run_out(now):
-            session = self.sessions[lease.session]
-            session.limit = max(1, min(session.limit, session.credit) // 2)
-            since = max(lease.issued, session.last_result)
-            session.pace.ran_out(lease.count * self._leases.steps(lease.kind), now - since)
-            self._roster.reweigh(session)
-            seconds = now - lease.issued
-            self._commands.append(
-                Happened(f"lease of task {lease.task} ran out after {seconds:.1f} s", session.id)
-            )
-            self._end_lease(lease, now, avoid=frozenset({session.id.worker}), attempts=1)
-            self._roster.note_room(session, now)
-
-    def _end_lease(
-        self, lease: Lease, now: float, avoid: frozenset[str] = NOBODY, attempts: int = 0
-    ) -> None:
-        self._leases.end(lease, self.sessions.get(lease.session), now, avoid, attempts)
-
     def _take_up(self, session: Session, held: HeldLease, now: float) -> bool:
         """Lease to this session once more what it still works on: whether that was possible.
 
@@ -345,11 +330,10 @@ class Pool:
         work = self._work_of(held)
         if work is None or session.room <= 0 or not self._leases.is_free(held.task):
             return False
-        end = held.first + held.count
-        claim = work.claim_exactly(held.first, end, session.id.worker)
+        claim = work.claim_again(held.first, held.first + held.count, session.id.worker)
         if claim is None:
             return False
-        self._leases.issue(session, held.kind, held.version, work, claim, now, held.task)
+        self._leases.issue(session, held.kind, held.version, work, claim, now, held)
         session.earned = max(session.earned, len(session.leases))
         return True
 
@@ -378,144 +362,44 @@ class Pool:
     def _arrived(self, event: Arrived, now: float) -> None:
         session = self.sessions.get(event.session)
         lease = self._leases.of(event)
-        steps = int(event.lengths.sum())
         if session is not None:
             session.heard = now
-            if lease is not None and lease.session == event.session:
-                self._returned(session, lease, steps, now)
-        if event.kind == "centre":
-            outcome, reason = self._accept_centre(event)
-        else:
-            outcome, reason = self._accept_members(event, lease, steps)
-        if outcome == "accepted":
-            self._keep(event)
-        else:
-            self._answer_useless(Useless(event, outcome, reason))
+        self._intake.take(event, lease)
         if lease is not None:
-            self._end_lease(lease, now)
-            if lease.session != event.session and (holder := self.sessions.get(lease.session)):
-                self._roster.note_room(holder, now)
+            self._came_back(event, lease, now)
         if session is not None:
             self._dispatch.feed(session, now)
 
-    def _keep(self, event: Arrived) -> None:
-        """Ask for an accepted result to be made durable."""
-        until = event.version
-        if event.kind == "members":
-            until = max(self._batches.index(event.first), self.open_index)
-        self._keeping.add(event)
-        self._commands.append(KeepResult(event, until))
+    def _came_back(self, event: Arrived, lease: Lease, now: float) -> None:
+        """A lease got its result, or a part of that; the last one ends it."""
+        holder = self.sessions[lease.session]
+        fresh = self._leases.came(lease, event)
+        own = event.session == lease.session
+        if own and fresh:
+            self._learn(event, lease, holder, fresh, now)
+        if lease.left:
+            if fresh:
+                self._leases.progressed(lease, holder, now)
+            return
+        if own:
+            self._roster.returned(holder)
+            if not lease.begun_before:
+                self._leases.took(lease, lease.spent, now)
+        self._leases.end(lease, holder, now)
+        if not own:
+            self._roster.note_room(holder, now)
 
-    def _kept(self, event: Kept) -> None:
-        """Acknowledge what is durable now, with the next task where one may come."""
-        for id, name in event.results:
-            session = self.sessions.get(id)
-            if session is not None and session.credit > 0 and not self.ended:
-                session.unacknowledged.append(name)
-                self._roster.owed[id] = session
-            else:
-                self._commands.append(SendAcknowledge(id, (name,), "accepted"))
-            for useless in self._keeping.kept(id, name):
-                self._answer_useless(useless)
-
-    def _answer_useless(self, useless: Useless) -> None:
-        """Tell a worker that its result does not count, once what counts instead is safe."""
-        if not self._keeping.holds_back(useless):
-            event, outcome, reason = useless
-            self._commands.append(SendAcknowledge(event.session, (event.name,), outcome, reason))
-
-    def _returned(self, session: Session, lease: Lease, steps: int, now: float) -> None:
-        """A result came in time: learn the session's speed, where its begin was seen."""
-        duration = now - max(lease.issued, session.last_result)
+    def _learn(
+        self, event: Arrived, lease: Lease, session: Session, fresh: int, now: float
+    ) -> None:
+        """So many units came in time: learn the session's speed, where their begin was seen."""
+        seconds = now - max(lease.issued, session.last_result)
         session.last_result = now
-        session.limit = min(MOST_TASKS, session.limit + 1)
-        session.failures = 0
-        if lease.begun_before:
+        if lease.begun_before and lease.timed <= lease.issued:
             return
-        session.pace.observe(steps, duration)
+        session.pace.observe(int(event.lengths.sum()) * fresh / event.count, seconds)
         self._roster.reweigh(session)
-        self._leases.took(duration)
-
-    def _accept_centre(self, event: Arrived) -> tuple[Outcome, str]:
-        evaluation = self._evaluations.of(event.version)
-        if evaluation is None:
-            return "late", "that evaluation is over"
-        end = event.first + event.count
-        if not evaluation.has(end):
-            return "refused", "there are no such episodes"
-        is_open = evaluation.work.is_open(event.first, end)
-        if not is_open.any():
-            return "duplicate", "another worker was first"
-        for episode, reason in event.failed:
-            if is_open[episode - event.first] and self._confirmed(evaluation.work, event, episode):
-                self._give_up(evaluation, f"episode {episode} fails: {reason}")
-                return "accepted", ""
-        avoid = frozenset({event.session.worker})
-        evaluation.record(event.first, event.returns, event.lengths, avoid)
-        lengths = event.lengths[~np.isnan(event.returns)]
-        if lengths.size:
-            self._leases.saw_centre(int(lengths.sum()), lengths.size)
-        return "accepted", ""
-
-    def _accept_members(
-        self, event: Arrived, lease: Lease | None, steps: int
-    ) -> tuple[Outcome, str]:
-        end = event.first + event.count
-        index, last = self._batches.index(event.first), self._batches.index(end - 1)
-        if index != last or index > self.version + 1 or event.version > self.version:
-            return "refused", "that range was never leased"
-        age = max(index, self.open_index) - event.version
-        batch = self._batches.of(index)
-        if batch is None or age > self.spec.pool.max_staleness:
-            return "late", f"{age} versions old"
-        if lease is not None and lease.claim.open and not event.failed:
-            batch.work.settle(lease.claim)
-            self._count(batch, event, event.count, steps)
-            return "accepted", ""
-        if not batch.work.is_open(event.first, end).all():
-            # Observation sums are of the whole result: it counts as a whole or not at all.
-            return "duplicate", "another worker was first"
-        self._drop_failing(batch, event)
-        valid = ~np.isnan(event.returns[:, 0])
-        taken = batch.work.accept(event.first, valid, frozenset({event.session.worker}))
-        counted = int(np.count_nonzero(taken))
-        if counted:
-            self._count(batch, event, counted, int(event.lengths[taken].sum()))
-        return "accepted", ""
-
-    def _count(self, batch: Batch, event: Arrived, counted: int, steps: int) -> None:
-        """Keep accepted returns, of so many directions and steps, for the next update."""
-        contribution = Contribution(
-            session=event.session,
-            version=event.version,
-            first=event.first,
-            returns=event.returns,
-            lengths=event.lengths,
-            observed=event.observed,
-        )
-        members = 2 * counted
-        self._batches.count(batch, contribution, members, batch.index < self.open_index)
-        self._leases.saw_members(steps, members)
-        session = self.sessions.get(event.session)
-        if session is not None:
-            session.members += members
-
-    def _drop_failing(self, batch: Batch, event: Arrived) -> None:
-        """Give up the directions of the open batch whose failure this result confirms."""
-        if batch.index < self.open_index:
-            return
-        for direction, reason in event.failed:
-            if self._confirmed(batch.work, event, direction):
-                batch.drop(direction)
-                self._commands.append(
-                    Happened(f"direction {direction} dropped, its episode fails: {reason}")
-                )
-
-    def _confirmed(self, work: Work, event: Arrived, unit: int) -> bool:
-        worker = event.session.worker
-        # Where nobody is here, as before anybody is back, others may still come.
-        alone = self._roster.eligible == {worker}
-        return work.fail(unit, worker, event.task, alone)
+        lease.spent += seconds
 
     # Updates.
 
@@ -526,23 +410,27 @@ class Pool:
         batch = self._batches.open
         if batch.work.missing and not self._may_leave_the_rest(batch, now):
             return
+        stale = self._batches.stale(self.version)
         contributions, members = self._batches.close()
         self.episodes += members * self.spec.environment.episodes
         self._course.updating = True
         self._commands.append(CloseBatch(self.version, contributions, tuple(sorted(batch.dropped))))
+        if said := self._staleness.closes(stale, members, now):
+            self._commands.append(said)
 
     def _may_leave_the_rest(self, batch: Batch, now: float) -> bool:
-        """Whether the quorum is here and what is missing has had the time that was expected."""
-        return (
-            batch.settled >= self._quorum
-            and not batch.work.unleased.unawaited
-            and not batch.work.expects(now)
-        )
+        """Whether the quorum is here and what is missing has had the time that it is given."""
+        if batch.settled < self._batches.quorum:
+            return False
+        if not self.spec.pool.patience:
+            return True
+        return not batch.work.unleased.unawaited and not batch.work.expects(now)
 
     def _updated(self, event: Updated, now: float) -> None:
         self._course.version = event.version
         self._course.updating = False
         self._batches.reach(self.version)
+        self._failures.give_up_old_centres()
         self._begin_version(now)
 
     def _begin_version(self, now: float) -> None:
@@ -578,21 +466,7 @@ class Pool:
             self._evaluations.begin(self.version)
         self._evaluations.under_way[-1].make_full()
 
-    # The centre.
-
-    def _give_up_if_nobody_can(self, version: int) -> None:
-        evaluation = self._evaluations.of(version)
-        if evaluation is None or version == self.version:
-            return
-        eligible = self._roster.eligible
-        if any(eligible <= part.avoid for part in evaluation.work.unleased):
-            self._give_up(evaluation, "nobody has it any more")
-
-    def _give_up(self, evaluation: Evaluation, reason: str) -> None:
-        self._evaluations.end(evaluation)
-        self._commands.append(
-            Happened(f"centre evaluation of version {evaluation.version} given up: {reason}")
-        )
+    # The end.
 
     def _conclude_evaluations(self) -> None:
         """Judge what is finished, and see whether the run is over with it."""

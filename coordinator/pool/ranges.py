@@ -9,11 +9,32 @@ from typing import NamedTuple
 NOBODY: frozenset[str] = frozenset()
 
 
+SUSPECT_AFTER = 2
+"""Failures of a range after which it is given out in ever smaller pieces, one copy of each: what
+breaks its workers is found without breaking more of them."""
+
+
+class Blame(NamedTuple):
+    """What a lease that ended without its result adds to the history of its range."""
+
+    avoid: frozenset[str] = NOBODY
+    """who should not have it again first"""
+    attempts: int = 0
+    """1: it ran out"""
+    failures: int = 0
+    """1: its worker failed it"""
+
+
+NO_BLAME = Blame()
+
+
 class Range(NamedTuple):
     """Units `[first, end)`: directions of a batch, or episodes of a centre evaluation.
 
     `avoid` are the workers that failed it or let it run out, `attempts` how often it ran out;
-    `awaited`: a lease of it was overdue, so that no batch need wait for it once more.
+    `awaited`: a lease of it was overdue, so that no batch need wait for it once more; `failures`:
+    how many leases of it ended in a failure of their worker; `most`: units of it that one lease may
+    have, 0 as many as it likes.
     """
 
     first: int
@@ -21,15 +42,38 @@ class Range(NamedTuple):
     avoid: frozenset[str] = NOBODY
     attempts: int = 0
     awaited: bool = False
+    failures: int = 0
+    most: int = 0
 
     @property
     def size(self) -> int:
         """Units in it."""
         return self.end - self.first
 
+    @property
+    def suspect(self) -> bool:
+        """Whether it failed so often that it may be what breaks its workers."""
+        return self.failures >= SUSPECT_AFTER
+
     def part(self, first: int, end: int) -> Range:
         """`[first, end)` with the same history."""
         return Range(first, end, *self[2:])
+
+    def after(self, blame: Blame, awaited: bool) -> Range:
+        """The same units once a lease of them ended so."""
+        failures = self.failures + blame.failures
+        most = self.most
+        if blame.failures and failures >= SUSPECT_AFTER:
+            most = max(1, self.size // 2)
+        return Range(
+            self.first,
+            self.end,
+            self.avoid | blame.avoid,
+            self.attempts + blame.attempts,
+            self.awaited or awaited,
+            failures,
+            most,
+        )
 
 
 class Ranges:
@@ -69,30 +113,41 @@ class Ranges:
         for place, whole in enumerate(self._ranges):
             if worker in whole.avoid and not eligible <= whole.avoid:
                 continue
-            end = min(whole.end, whole.first + most)
+            end = min(whole.end, whole.first + min(most, whole.most or most))
             self._ranges[place : place + 1] = [whole.part(end, whole.end)] * (end < whole.end)
             taken = whole.part(whole.first, end)
             self._count(taken, -1)
             return taken
         return None
 
-    def take_exactly(self, first: int, end: int, worker: str) -> Range | None:
-        """Take out `[first, end)`, not empty, or None where not all of it is there or a part avoids
-        the worker."""
-        begin = bisect_right(self._ranges, first, key=lambda old: old.end)
-        stop = bisect_left(self._ranges, end, key=lambda old: old.first)
-        parts = self._ranges[begin:stop]
-        there = sum(min(part.end, end) - max(part.first, first) for part in parts)
-        if there < end - first or any(worker in part.avoid for part in parts):
+    def take_again(self, first: int, end: int, worker: str) -> Range | None:
+        """Take out `[first, end)`, not empty, for who was given it before, or None where not all of
+        it is there or the worker let a part run out.
+
+        That it vanished with it is forgiven: it is back.
+        """
+        parts = self.within(first, end)
+        there = sum(part.size for part in parts)
+        if there < end - first or any(worker in part.avoid and part.attempts for part in parts):
             return None
         self.remove(first, end)
+        failures = max(0, *(part.failures - (worker in part.avoid) for part in parts))
         return Range(
             first,
             end,
-            NOBODY.union(*(part.avoid for part in parts)),
+            NOBODY.union(*(part.avoid for part in parts)) - {worker},
             max(part.attempts for part in parts),
             all(part.awaited for part in parts),
+            failures,
+            max(part.most for part in parts) if failures >= SUSPECT_AFTER else 0,
         )
+
+    def within(self, first: int, end: int) -> list[Range]:
+        """What of `[first, end)` is there."""
+        begin = bisect_right(self._ranges, first, key=lambda old: old.end)
+        stop = bisect_left(self._ranges, end, key=lambda old: old.first)
+        touched = self._ranges[begin:stop]
+        return [old.part(max(old.first, first), min(old.end, end)) for old in touched]
 
     def remove(self, first: int, end: int) -> None:
         """Take out whatever of `[first, end)`, not empty, is there."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections import OrderedDict
-from collections.abc import Iterator, KeysView
+from collections.abc import KeysView
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
 
 from coordinator.pool.events import SessionId
 from coordinator.pool.sizing import Pace
@@ -16,8 +19,16 @@ MOST_TASKS = 64
 """Tasks that a session may hold at once, whatever credit it gives."""
 ACKNOWLEDGED_AT_ONCE = 256
 """Results that one message acknowledges at most."""
+AMONG = 8
+"""Waiting sessions that are compared when a fast one is wanted: bounds what an event costs."""
 LONGEST_REST = 60.0
 """Seconds that a session which keeps failing is left alone at most."""
+MOST_LOSSES = 7
+"""Losses in a row after which one more makes nothing worse."""
+MOST_REMEMBERED = 4096
+"""Workers whose bad standing outlives their sessions, at most."""
+REMEMBERED_SECONDS = 3600.0
+"""For how long it does."""
 
 
 @dataclass(slots=True, eq=False)
@@ -36,11 +47,25 @@ class Session:
     """tasks that it may hold before its speed is measured: as many as it took up again, which it
     was given by who had measured it"""
     last_result: float = 0.0
+    fed: float = 0.0
+    """when it was last given a task, or came"""
     unacknowledged: list[ResultName] = field(default_factory=list)
     rests_until: float = 0.0
     """no task before this time: it failed one just now"""
+    rest: float = 0.0
+    """seconds that this rest lasts"""
     failures: int = 0
     """consecutive own failures"""
+    losses: int = 0
+    """tasks in a row that it lost: their leases ran out, or it vanished with them; several at one
+    moment are one"""
+    lost_at: float = -math.inf
+    trouble: str = ""
+    """why it failed or lost its last task that did not come back"""
+    proven: bool = False
+    """it has returned a task"""
+    unkept: int = 0
+    """accepted results of it that may still be lost"""
     members: int = 0
     """members that counted"""
     stands_by: bool = False
@@ -51,8 +76,8 @@ class Session:
     @property
     def spare(self) -> int:
         """Tasks that it can take now: as a rule a single one until its speed is measured."""
-        limit = self.limit if self.pace.measured else self.earned
-        return (limit if limit < self.credit else self.credit) - len(self.leases)
+        limit = self.limit if self.proven and self.pace.measured else self.earned
+        return min(limit, self.credit, MOST_TASKS - self.unkept) - len(self.leases)
 
     def take_unacknowledged(self) -> tuple[ResultName, ...]:
         """Take the accepted results that the session is to be told of now."""
@@ -69,6 +94,17 @@ class Session:
     def speed(self) -> float:
         """Environment steps per second."""
         return self.pace.speed
+
+
+class Standing(NamedTuple):
+    """What outlives the sessions of a worker that failed or lost its tasks."""
+
+    at: float
+    rests_until: float
+    trouble: str
+    limit: int
+    failures: int
+    losses: int
 
 
 class Roster:
@@ -89,35 +125,68 @@ class Roster:
         self._weights: dict[SessionId, float] = {}
         self._speed = 0.0
         self._resting: list[tuple[float, int, Session]] = []
-        self._rests = 0
+        self._listening: list[tuple[float, int, Session]] = []
+        self._entered = 0
+        """what tells entries of one time apart"""
+        self._roomy: dict[str, int] = {}
+        self._standings: OrderedDict[str, Standing] = OrderedDict()
 
     @property
     def eligible(self) -> KeysView[str]:
         """The workers with a session that takes work."""
         return self._eligible.keys()
 
-    def roomy_workers(self) -> frozenset[str]:
+    @property
+    def roomy_workers(self) -> KeysView[str]:
         """The workers that could take a task now."""
-        return frozenset(id.worker for queue in (self.idle, self.roomy) for id in queue)
+        return self._roomy.keys()
 
     def enter(
         self, id: SessionId, credit: int, speed: float, now: float, stands_by: bool = False
     ) -> Session:
-        """A new session that declares its speed."""
+        """A new session that declares its speed; its worker's standing is what it was."""
         session = self.sessions[id] = Session(id, 0, Pace(speed), now, stands_by=stands_by)
         self.workers += not stands_by
+        standing = self._standings.get(id.worker)
+        if standing is not None and now - standing.at < REMEMBERED_SECONDS:
+            session.limit = standing.limit
+            session.failures, session.losses = standing.failures, standing.losses
+            if standing.rests_until > now:
+                self.rest(session, now, standing.rests_until - now, standing.trouble)
         self.set_credit(session, credit)
+        self._listen(session)
         return session
 
-    def leave(self, id: SessionId) -> Session | None:
-        """Forget a session: it, or None if it was not here."""
+    def leave(self, id: SessionId, now: float) -> Session | None:
+        """Forget a session, but not how its worker stands: it, or None if it was not here."""
         session = self.sessions.pop(id, None)
         if session is not None:
             self.workers -= not session.stands_by
             self.set_credit(session, 0)
             self._queue(session, None)
             self.owed.pop(id, None)
+            self._remember(session, now)
         return session
+
+    def _remember(self, session: Session, now: float) -> None:
+        worker, standings = session.id.worker, self._standings
+        if session.failures or session.losses:
+            standings[worker] = Standing(
+                now,
+                session.rests_until,
+                session.trouble,
+                session.limit,
+                session.failures,
+                session.losses,
+            )
+            standings.move_to_end(worker)
+        elif session.proven:
+            standings.pop(worker, None)
+        while standings and (
+            len(standings) > MOST_REMEMBERED
+            or now - next(iter(standings.values())).at >= REMEMBERED_SECONDS
+        ):
+            standings.popitem(last=False)
 
     def set_credit(self, session: Session, credit: int) -> None:
         """How many tasks the session wants to hold."""
@@ -152,12 +221,59 @@ class Roster:
             return 1.0 / takers
         return min(1.0, session.speed / self._speed * len(self._weights) / takers)
 
-    def rest(self, session: Session, until: float) -> None:
-        """No work for the session before that time."""
-        session.rests_until = until
+    @property
+    def speed(self) -> float:
+        """Environment steps per second of all who take work, those not measured counted as average;
+        0 while nobody is."""
+        return self.typical_speed * self._takers
+
+    @property
+    def typical_speed(self) -> float:
+        """Environment steps per second of the average worker; 0 while none is measured."""
+        return self._speed / len(self._weights) if self._weights else 0.0
+
+    def fastest_waiting(self, session: Session) -> Session:
+        """The fastest of this session and the first that wait without a task."""
+        fastest = session
+        for waiting in islice(self.idle.values(), AMONG):
+            if waiting.pace.measured and waiting.speed > fastest.speed:
+                fastest = waiting
+        return fastest
+
+    def failed(self, session: Session, reason: str, now: float) -> None:
+        """The session failed a task: it rests, twice as long each time."""
+        session.failures += 1
+        self.rest(session, now, min(LONGEST_REST, 2.0 ** min(session.failures, 16)), reason)
+
+    def lost(self, session: Session, reason: str, now: float) -> None:
+        """The session lost tasks at this moment: from the second time on it rests, as one does that
+        fails."""
+        if session.lost_at == now:
+            return
+        session.lost_at = now
+        session.losses = min(session.losses + 1, MOST_LOSSES)
+        if session.losses > 1:
+            self.rest(session, now, min(LONGEST_REST, 2.0 ** (session.losses - 1)), reason)
+
+    def returned(self, session: Session) -> None:
+        """The session returned a task: it earns back what it lost, one by one."""
+        session.proven = True
+        session.limit = min(MOST_TASKS, session.limit + 1)
+        session.failures = 0
+        self.found(session)
+
+    def found(self, session: Session) -> None:
+        """What the session lost last is not lost."""
+        session.losses = max(0, session.losses - 1)
+
+    def rest(self, session: Session, now: float, seconds: float, why: str) -> None:
+        """No work for the session for so long, or longer where it rests already."""
+        if now + seconds <= session.rests_until:
+            return
+        session.rests_until, session.rest, session.trouble = now + seconds, seconds, why
         self._queue(session, None)
-        self._rests += 1
-        heapq.heappush(self._resting, (until, self._rests, session))
+        self._entered += 1
+        heapq.heappush(self._resting, (session.rests_until, self._entered, session))
 
     def wake(self, now: float) -> None:
         """Whose rest is over waits for work again; who left has no credit."""
@@ -172,13 +288,33 @@ class Roster:
             self._queue(session, self.roomy if session.leases else self.idle)
 
     def _queue(self, session: Session, queue: OrderedDict[SessionId, Session] | None) -> None:
-        if session.queue is not None and session.queue is not queue:
-            del session.queue[session.id]
-        session.queue = queue
+        before, session.queue = session.queue, queue
+        if before is not None and before is not queue:
+            del before[session.id]
+        if (before is None) != (queue is None):
+            worker = session.id.worker
+            count = self._roomy.get(worker, 0) + (1 if before is None else -1)
+            if count:
+                self._roomy[worker] = count
+            else:
+                del self._roomy[worker]
         if queue is not None:
             queue[session.id] = session
             queue.move_to_end(session.id)
 
-    def silent(self, now: float, seconds: float) -> Iterator[Session]:
-        """The sessions not heard for longer than that."""
-        return iter([s for s in self.sessions.values() if now - s.heard > seconds])
+    def _listen(self, session: Session) -> None:
+        self._entered += 1
+        heapq.heappush(self._listening, (session.heard, self._entered, session))
+
+    def silent(self, now: float, seconds: float) -> list[Session]:
+        """The sessions not heard for longer than that, each told once."""
+        found = []
+        while self._listening and now - self._listening[0][0] > seconds:
+            session = heapq.heappop(self._listening)[2]
+            if self.sessions.get(session.id) is not session:
+                continue
+            if now - session.heard > seconds:
+                found.append(session)
+            else:
+                self._listen(session)
+        return found

@@ -1,4 +1,5 @@
-"""How large a task is and how long its lease: pure functions of what was measured.
+"""How large a task is, how long its lease, and who is too slow for it: pure functions of what was
+measured.
 
 Guided self-scheduling (Polychronopoulos and Kuck 1987): a worker gets its share, by speed, of half
 of what is left, so that tasks shrink towards the end of a batch and all workers end together.
@@ -7,27 +8,77 @@ of what is left, so that tasks shrink towards the end of a batch and all workers
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections import deque
-from statistics import median as median_of
+from typing import NamedTuple
 
 UNKNOWN_SPEED = 1000.0
 """Environment steps per second assumed of a worker that neither said nor showed its speed."""
 UNKNOWN_LEASE = 60.0
 """Seconds of a lease while the session's speed or the length of episodes is not measured."""
-SMALLEST_PART = 6
-"""No task is cut smaller than this part of its worker's share of the whole: as many more messages
-would buy less than that much better a balance."""
+MESSAGE_SECONDS = 0.004
+"""What a task costs beside its work: so many seconds of a core, on all sides together."""
 NOT_WORTH_SHARING = 4
 """What is left goes to one worker whole where it takes this part of the shortest task's time."""
-OVERDUE = 1.5
-"""A lease is overdue after this many times what was expected of it: episodes differ in length."""
-PATIENCE = 3.0
-"""It is also overdue after so many times the pool's median task, however slow its worker is."""
+SLOWER = 3.0
+"""A batch waits for a worker that takes so many times as long for a unit as the average one: in
+the end somebody has to be the last."""
+MOST_MEDIANS = 20.0
+"""No lease is longer than so many of the pool's median tasks: nobody may claim to be arbitrarily
+slow."""
+OVERDUE_MEDIANS = 3.0
+"""A lease is overdue after so many times the pool's median task, however slow its worker is."""
+
+
+class Factor(NamedTuple):
+    """How many times the predicted duration is allowed: as the median task needs, and `deviations`
+    median absolute deviations more, within bounds."""
+
+    deviations: float
+    least: float
+    most: float
+    unknown: float
+    """while too few tasks were seen"""
+
+    def of(self, median: float | None, deviation: float) -> float:
+        """Of the durations seen, as parts of what was predicted."""
+        if median is None:
+            return self.unknown
+        return min(max(median + self.deviations * deviation, self.least), self.most)
+
+
+OVERDUE = Factor(3.0, 1.1, 3.0, 1.5)
+"""When somebody else is given the same work, and a batch goes without it: about one honest task in
+fifty is that much slower than predicted, as episodes differ in length."""
+DEADLINE = Factor(10.0, 2.0, 10.0, 3.0)
+"""When a lease runs out: no honest task is that much slower."""
+
+
+def least_seconds(batch_seconds: float) -> float:
+    """The shortest task that is worth its messages, in a batch that takes so long.
+
+    Tasks of s seconds leave each worker idle for s / 2 at the end of a batch and cost
+    batch_seconds / s times MESSAGE_SECONDS: the least in all where s is the root of twice the
+    product of both.
+    """
+    return math.sqrt(2.0 * MESSAGE_SECONDS * batch_seconds)
+
+
+class Pacing(NamedTuple):
+    """How soon a session would be done with more work."""
+
+    free_in: float
+    """seconds until it has done what it holds"""
+    unit: float
+    """seconds of a unit"""
+
+    def seconds(self, units: int) -> float:
+        """Until it would have done so many units."""
+        return self.free_in + self.unit * units
 
 
 def task_size(
     *,
-    whole: int,
     unleased: int,
     unfinished: int,
     held: int,
@@ -39,10 +90,10 @@ def task_size(
 ) -> int:
     """Units (directions, or centre episodes) of the next task of a worker; 0: it has its share.
 
-    Of `whole` units, `unleased` have no lease, `unfinished` have no result (the leased ones
-    included), `held` are leased to this worker; `share` is its part of the pool's speed. Where a
-    whole share would make less than two tasks of the minimum length it is given as one: messages
-    cost more than a better balance is worth.
+    `unleased` units have no lease, `unfinished` have no result (the leased ones included), `held`
+    are leased to this worker; `share` is its part of the pool's speed. Where a whole share would
+    make less than two tasks of the minimum length it is given as one: messages cost more than a
+    better balance is worth.
     """
     if unleased <= 0:
         return 0
@@ -51,9 +102,7 @@ def task_size(
     fair = math.ceil(share * unfinished) - held
     if fair <= 0 and not idle:
         return 0
-    minimum = max(
-        1, math.floor(units_per_second * minimum_seconds), math.floor(share * whole / SMALLEST_PART)
-    )
+    minimum = max(1, math.floor(units_per_second * minimum_seconds))
     most = max(1, math.floor(units_per_second * task_seconds))
     guided = max(1, math.ceil(share * unleased / 2))
     size = max(minimum, guided) if fair >= 2 * minimum else max(fair, 0) or guided
@@ -61,20 +110,19 @@ def task_size(
 
 
 def lease_seconds(
-    expected: float | None, floor: float, median: float | None, attempts: int
+    expected: float | None, factor: float, floor: float, median: float | None, attempts: int
 ) -> float:
-    """Seconds until a lease runs out: 3 x what is expected; None: nothing is known yet.
+    """Seconds until a lease runs out: `factor` x what is expected; None: nothing is known yet.
 
-    At least `floor`, at most 20 x the pool's `median` task (nobody may claim to be arbitrarily
-    slow), doubled for each earlier lease of the same range that ran out: a deadline that is wrong
-    for every worker must not starve the range.
+    At least `floor`, at most MOST_MEDIANS x the pool's `median` task, doubled for each earlier
+    lease of the same range that ran out: a deadline that is wrong for every worker must not starve
+    the range.
     """
-    if expected is None:
-        seconds = UNKNOWN_LEASE
-    elif median is None:
-        seconds = 3.0 * expected
-    else:
-        seconds = min(3.0 * expected, 20.0 * median)
+    seconds = UNKNOWN_LEASE
+    if expected is not None:
+        seconds = factor * expected
+        if median is not None:
+            seconds = min(seconds, MOST_MEDIANS * median)
     return float(max(floor, seconds) * 2 ** min(attempts, 10))
 
 
@@ -84,6 +132,8 @@ class Pace:
     A sum of steps over a sum of seconds: results that a network held back and delivered at once
     don't make it fast.
     """
+
+    __slots__ = ("_first", "_results", "measured", "speed")
 
     def __init__(self, declared: float) -> None:
         self.speed = declared or UNKNOWN_SPEED
@@ -115,18 +165,32 @@ class Pace:
         self.measured, self._first = True, False
 
 
-class Durations:
-    """The median of the last hundred tasks' durations, in seconds."""
+class Window:
+    """Median and median absolute deviation of the last WINDOW values."""
 
-    def __init__(self) -> None:
-        self._recent: deque[float] = deque(maxlen=101)
+    SIZE = 101
+    EVERY = 10
+    """values between two looks at all of them"""
+
+    def __init__(self, fewest: int = 1) -> None:
+        """`fewest`: values before anything is said."""
+        self._recent: deque[float] = deque(maxlen=self.SIZE)
+        self._ordered: list[float] = []
+        self._fewest = fewest
         self._unseen = 0
         self.median: float | None = None
+        self.deviation = 0.0
 
-    def add(self, seconds: float) -> None:
-        """A task took so long; every tenth changes the median."""
-        self._recent.append(seconds)
+    def add(self, value: float) -> None:
+        """One more; the first few and then every tenth change what is said."""
+        if len(self._recent) == self.SIZE:
+            del self._ordered[bisect_left(self._ordered, self._recent[0])]
+        self._recent.append(value)
+        insort(self._ordered, value)
         self._unseen += 1
-        if self.median is None or self._unseen >= 10 or len(self._recent) < 10:
+        count = len(self._ordered)
+        if count >= self._fewest and (self._unseen >= self.EVERY or count < self.EVERY):
             self._unseen = 0
-            self.median = median_of(self._recent)
+            self.median = self._ordered[count // 2]
+            middle = self.median
+            self.deviation = sorted(abs(value - middle) for value in self._ordered)[count // 2]

@@ -3,33 +3,48 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coordinator.pool.events import HeldLease, SessionId
-from coordinator.pool.ranges import NOBODY, Range, Ranges
+from coordinator.pool.ranges import NO_BLAME, NOBODY, Blame, Range, Ranges
+from coordinator.pool.sizing import Pacing
 from protocol.messages import TaskKind
 
 FREE, ACCEPTED, DROPPED = 0, -1, -2
 """States of a unit; a positive one is the number of the claim that holds it."""
 COPY_AFTER = 0.25
 """Seconds beyond overdue before a lease is copied: a copy costs messages and somebody's core."""
+LOOKS = 8
+"""Overdue leases that are looked at for one session: bounds what an event costs."""
 MOST_FAILURES = 3
 """Failures of one unit that confirm it, whoever saw them."""
+_NOTHING = Ranges(0, 0)
 
 
 @dataclass(slots=True, eq=False)
 class Claim:
-    """A range that sessions evaluate, usually one; more where an overdue lease has copies."""
+    """Units that sessions evaluate, usually one; more where an overdue lease has copies."""
 
     number: int
     range: Range
+    """the smallest range around the units that it holds"""
+    left: int
+    """units that it holds"""
     leases: list[Lease] = field(default_factory=list)
-    open: bool = True
-    """all of its units are still to be settled, so that a whole result of it would count"""
+
+    @property
+    def open(self) -> bool:
+        """Whether a result of it would still count."""
+        return self.left > 0
+
+    def is_exactly(self, first: int, count: int) -> bool:
+        """Whether it holds these units, all of them, and no others."""
+        return self.left == count and self.range[:2] == (first, first + count)
 
 
 @dataclass(slots=True, eq=False)
@@ -50,11 +65,25 @@ class Lease:
     """when the pool expects the result"""
     overdue: float
     """when it has waited long enough to give the range to another as well, or to do without"""
+    awaited_until: float
+    """how long a batch whose quorum is here waits for it"""
     deadline: float
+    timed: float = 0.0
+    """when these were decided: at its issue, or with a part of it that came"""
+    predicted: bool = False
+    """they rest on what was measured"""
     begun_before: bool = False
     """its session had begun it before it was issued: how long it takes was not seen"""
+    due: Ranges | None = None
+    """what is to come of it where some came already; None: all of it"""
+    spent: float = 0.0
+    """seconds that the parts which came took"""
+    awaited: bool = False
+    """the batch waits for it: it is the first of its range"""
     copied: bool = False
-    """another session was given the same range because this one is overdue"""
+    """enough others were given the same range because this one is overdue"""
+    useless: bool = False
+    """another result took a unit of it, and its own counts as a whole or not at all"""
     out: bool = True
 
     @property
@@ -65,14 +94,47 @@ class Lease:
     @property
     def counts(self) -> bool:
         """Whether it is out and its result would be accepted."""
-        return self.out and self.claim.open
+        return self.out and self.claim.open and not self.useless
+
+    @property
+    def left(self) -> int:
+        """Units of it that did not come back yet."""
+        return self.count if self.due is None else self.due.total
+
+    def came(self, first: int, end: int) -> int:
+        """Units `[first, end)` came back: how many of them for the first time."""
+        before = self.left
+        if (first, end) == (self.first, self.first + self.count):
+            self.due = _NOTHING
+            return before
+        if self.due is None:
+            self.due = Ranges(self.first, self.first + self.count)
+        self.due.remove(first, end)
+        return before - self.left
+
+    def owes(self, first: int, end: int) -> bool:
+        """Whether any of `[first, end)` is still to come."""
+        if self.due is None:
+            return self.first < end and first < self.first + self.count
+        return bool(self.due.within(first, end))
+
+
+class Stuck(NamedTuple):
+    """A unit that all who could evaluate it failed: it waits for somebody else."""
+
+    range: Range
+    until: float
+    """when it is tried once more all the same"""
+    reason: str
+    """why it failed last"""
 
 
 class Work:
     """Units `[first, end)`, each settled at most once.
 
-    An open unit is either free, and then in `unleased`, or held by exactly one claim. A claim that
-    loses a unit to another result can't count as a whole any more, so all of it is free again.
+    An open unit is held by exactly one claim, or free: then it is in `unleased`, or `stuck`. What a
+    result settles leaves the claims that held it; they keep the rest while one of their leases may
+    still bring it.
     """
 
     def __init__(self, first: int, end: int) -> None:
@@ -80,6 +142,7 @@ class Work:
         self.end = end
         self.size = end - first
         self.unleased = Ranges(first, end)
+        self.stuck: dict[int, Stuck] = {}
         self.missing = end - first
         """units that are neither accepted nor dropped"""
         self._states = np.full(end - first, FREE, dtype=np.int64)
@@ -104,72 +167,96 @@ class Work:
         """Which of the units `[first, end)` are neither accepted nor dropped."""
         return self._part(first, end) >= FREE
 
+    # Claims and leases.
+
     def claim(self, most: int, worker: str, eligible: Set[str]) -> Claim | None:
         """Hold the lowest free range for this worker, at most `most` units; None: there is none."""
-        return self._hold(self.unleased.take(most, worker, eligible))
+        taken = self.unleased.take(most, worker, eligible)
+        return None if taken is None else self._hold(taken)
 
-    def claim_exactly(self, first: int, end: int, worker: str) -> Claim | None:
-        """Hold `[first, end)`, not empty, for this worker; None where not all of it is free for
-        it."""
-        return self._hold(self.unleased.take_exactly(first, end, worker))
-
-    def _hold(self, taken: Range | None) -> Claim | None:
-        if taken is None:
+    def claim_again(self, first: int, end: int, worker: str) -> Claim | None:
+        """Hold what is open of `[first, end)`, not empty, for the worker that was given it before;
+        None where that is not one free range that it may have."""
+        if first < self.first or end > self.end:
             return None
+        is_open = self.is_open(first, end)
+        spans = _spans(is_open, first)
+        taken = self.unleased.take_again(*spans[0], worker) if len(spans) == 1 else None
+        return None if taken is None else self._hold(taken)
+
+    def _hold(self, taken: Range) -> Claim:
         self._claimed += 1
-        claim = self._claims[self._claimed] = Claim(self._claimed, taken)
+        claim = self._claims[self._claimed] = Claim(self._claimed, taken, taken.size)
         self._part(taken.first, taken.end)[:] = self._claimed
         return claim
 
     def enter(self, lease: Lease) -> None:
         """Count a lease, the first or a copy, among those of its claim."""
         lease.claim.leases.append(lease)
-        self._await(lease)
-        if len(lease.claim.leases) == 1 and not lease.claim.range.awaited:
-            heapq.heappush(self._latest, (-lease.overdue, self._entered, lease))
+        lease.awaited = len(lease.claim.leases) == 1 and not lease.claim.range.awaited
+        self.await_again(lease)
 
-    def leave(
-        self, lease: Lease, now: float, avoid: frozenset[str] = NOBODY, attempts: int = 0
-    ) -> None:
-        """End a lease; where it was its claim's last and the claim open, the range is free again.
+    def await_again(self, lease: Lease) -> None:
+        """When this lease is overdue was decided, or decided anew."""
+        self._await_copy(lease)
+        if lease.awaited:
+            heapq.heappush(self._latest, (-lease.awaited_until, self._entered, lease))
 
-        `avoid` and `attempts` are added to the history of the range.
+    def leave(self, lease: Lease, now: float, blame: Blame = NO_BLAME) -> None:
+        """End a lease; what its claim still holds is free again where no other may bring it.
+
+        `blame` is added to the history of that.
         """
         claim = lease.claim
         lease.out = False
         claim.leases.remove(lease)
         if not claim.open:
             return
-        first, end, avoided, earlier, awaited = claim.range
-        awaited = awaited or lease.overdue <= now
-        claim.range = Range(first, end, avoided | avoid, earlier + attempts, awaited)
-        if not claim.leases:
-            self._break(claim, end, end)
-            return
-        for other in claim.leases:
-            if other.copied:
-                other.copied = False
-                self._await(other)
+        claim.range = claim.range.after(blame, lease.awaited_until <= now)
+        if not self._break_if_useless(claim):
+            for other in claim.leases:
+                if other.copied:
+                    other.copied = False
+                    self._await_copy(other)
+
+    # Results.
 
     def accept(
-        self, first: int, valid: NDArray[np.bool_], avoid: frozenset[str] = NOBODY
+        self,
+        first: int,
+        valid: NDArray[np.bool_],
+        avoid: frozenset[str] = NOBODY,
+        lease: Lease | None = None,
+        whole: bool = False,
     ) -> NDArray[np.bool_]:
         """Settle the open units among `[first, first + len(valid))` that are valid: which they are.
 
-        The open ones that are not valid are free again, for others than `avoid` first.
+        The open ones that are not valid are free again, for others than `avoid` first. The result
+        is that of `lease`, if it is out; where results count as a `whole` or not at all, others
+        that were to bring a unit which is settled now are useless.
         """
         end = first + len(valid)
         states = self._part(first, end)
-        if self._break_claims(first, end):
-            taken = valid
-        else:
-            self.unleased.remove(first, end)
-            taken = valid & (states >= FREE)
+        is_open = states >= FREE
+        taken = valid & is_open
+        held = states[states > FREE]
+        if len(held) < np.count_nonzero(is_open):
+            self._withdraw(first, end)
         states[taken] = ACCEPTED
         settled = int(np.count_nonzero(taken))
         self.missing -= settled
-        if settled < len(valid):
-            self._free(Range(first, end, avoid))
+        failed = is_open & ~valid
+        states[failed] = FREE
+        for span in _spans(failed, first):
+            self.unleased.add(Range(*span, avoid))
+        for number in np.unique(held).tolist() if len(held) else ():
+            claim = self._claims[number]
+            self._shrink(claim)
+            if whole and claim.open:
+                for other in claim.leases:
+                    if other is not lease and any(other.owes(*s) for s in _spans(taken, first)):
+                        other.useless = True
+                self._break_if_useless(claim)
         return taken
 
     def settle(self, claim: Claim) -> None:
@@ -177,15 +264,19 @@ class Work:
         first, end = claim.range[:2]
         self._part(first, end)[:] = ACCEPTED
         self.missing -= end - first
-        del self._claims[claim.number]
-        claim.open = False
+        self._close(claim)
 
     def drop(self, unit: int) -> None:
         """Settle an open unit without a return."""
-        self._break_claims(unit, unit + 1)
-        self.unleased.remove(unit, unit + 1)
-        self._part(unit, unit + 1)[:] = DROPPED
+        number = int(self._states[unit - self.first])
+        if number == FREE:
+            self._withdraw(unit, unit + 1)
+        self._states[unit - self.first] = DROPPED
         self.missing -= 1
+        if number > FREE:
+            self._shrink(self._claims[number])
+
+    # Failures.
 
     def fail(self, unit: int, worker: str, task: int, alone: bool) -> bool:
         """The episode of this open unit failed on `worker`: is it confirmed that it always does?
@@ -194,93 +285,139 @@ class Work:
         third on the same one, lest a unit wait for ever for a worker that never answers. The result
         of one task is one failure, however often it comes.
         """
-        seen = self._failures.get(unit, ())
-        if (worker, task) in seen:
+        if self.knows_failure(unit, worker, task):
             return False
-        seen = self._failures[unit] = (*seen, (worker, task))
+        seen = self._failures[unit] = (*self._failures.get(unit, ()), (worker, task))
         if len(seen) == 2:
             return alone or seen[0][0] != worker
         return len(seen) >= MOST_FAILURES
+
+    def knows_failure(self, unit: int, worker: str, task: int) -> bool:
+        """Whether this task's failure of the unit was seen before."""
+        return (worker, task) in self._failures.get(unit, ())
 
     @property
     def has_failing(self) -> bool:
         """Whether an episode of any unit failed."""
         return bool(self._failures)
 
+    def set_aside(self, claim: Claim, tries: int, until: float, reason: str) -> Stuck | None:
+        """Lease the unit of this claim, whose last lease failed, to nobody until that time, where
+        it is a single one that so many leases failed."""
+        unit = claim.range.first
+        if claim.open or claim.range.size > 1 or claim.range.failures < tries:
+            return None
+        found = self.unleased.within(unit, unit + 1)
+        if not found:
+            return None
+        self.unleased.remove(unit, unit + 1)
+        stuck = self.stuck[unit] = Stuck(found[0], until, reason)
+        return stuck
+
+    def retry(self, which: Callable[[Stuck], bool]) -> None:
+        """Those of the stuck units are free again."""
+        for unit, stuck in list(self.stuck.items()):
+            if which(stuck):
+                del self.stuck[unit]
+                self.unleased.add(stuck.range)
+
+    # Time.
+
     def close(self) -> None:
         """Nothing is awaited any more: let go of the leases, which hold on to this."""
         self._soonest.clear()
         self._latest.clear()
 
-    def overdue(self, now: float, session: SessionId) -> Lease | None:
-        """The most overdue lease that has no copy, unless the session has that range itself."""
-        own: list[tuple[float, int, Lease]] = []
+    def overdue(self, now: float, session: SessionId, copies: int, pacing: Pacing) -> Lease | None:
+        """The most overdue lease that another of, for this session, is of use: it has not that
+        range itself, fewer than so many `copies` of it are out that are not overdue, too, and it
+        would take the session no longer than the lease is out already: who is late by so much is
+        expected no sooner."""
+        back: list[tuple[float, int, Lease]] = []
         found = None
-        while found is None and self.has_overdue(now):
+        while found is None and len(back) < LOOKS and self.has_overdue(now):
             entry = heapq.heappop(self._soonest)
-            if any(lease.session == session for lease in entry[2].claim.leases):
-                own.append(entry)
+            leases = entry[2].claim.leases
+            room = copies - sum(lease.overdue > now for lease in leases)
+            if room <= 0:
+                entry[2].copied = True
+            elif any(lease.session == session for lease in leases) or (
+                pacing.seconds(entry[2].left) > now - entry[2].issued
+            ):
+                back.append(entry)
             else:
                 found = entry[2]
-                found.copied = True
-        for entry in own:
+                found.copied = room == 1
+                if not found.copied:
+                    back.append(entry)
+        for entry in back:
             heapq.heappush(self._soonest, entry)
         return found
 
     def has_overdue(self, now: float) -> bool:
-        """Whether a lease that would still count is overdue and has no copy."""
+        """Whether a lease that would still count is overdue and has not all its copies."""
         while self._soonest and self._soonest[0][0] < now:
-            if self._soonest[0][2].counts:
+            time, _, lease = self._soonest[0]
+            if lease.counts and not lease.copied and time == lease.overdue + COPY_AFTER:
                 return True
             heapq.heappop(self._soonest)
         return False
 
     def expects(self, now: float) -> bool:
-        """Whether a lease that would still count is not overdue yet, the first of its range."""
+        """Whether a lease that would still count is waited for, the first of its range."""
         while self._latest:
-            lease = self._latest[0][2]
-            if lease.counts:
-                return lease.overdue > now
+            time, _, lease = self._latest[0]
+            if lease.counts and lease.awaited_until == -time:
+                return lease.awaited_until > now
             heapq.heappop(self._latest)
         return False
 
-    def _await(self, lease: Lease) -> None:
-        """A copy may be made of this lease once it is overdue."""
+    def _await_copy(self, lease: Lease) -> None:
+        """Copies may be made of this lease once it is overdue."""
         self._entered += 1
-        heapq.heappush(self._soonest, (lease.overdue + COPY_AFTER, self._entered, lease))
+        if not lease.claim.range.suspect and not lease.copied:
+            heapq.heappush(self._soonest, (lease.overdue + COPY_AFTER, self._entered, lease))
+
+    # Units.
 
     def _part(self, first: int, end: int) -> NDArray[np.int64]:
         return self._states[first - self.first : end - self.first]
 
-    def _break_claims(self, first: int, end: int) -> bool:
-        """End every claim on a unit of `[first, end)`; what it held elsewhere is free.
+    def _withdraw(self, first: int, end: int) -> None:
+        """What of `[first, end)` was free is not to be leased."""
+        self.unleased.remove(first, end)
+        for unit in [unit for unit in self.stuck if first <= unit < end]:
+            del self.stuck[unit]
 
-        Returns whether one claim held exactly that range, so that nothing of it was free.
-        """
-        states = self._part(first, end)
-        holder = self._claims.get(int(states[0]))
-        if holder is not None and holder.range[:2] == (first, end):
-            self._break(holder, first, end)
-            return True
-        for number in np.unique(states[states > FREE]).tolist():
-            self._break(self._claims[number], first, end)
-        return False
+    def _shrink(self, claim: Claim) -> None:
+        """Some of its units are not the claim's any more."""
+        first, end = claim.range[:2]
+        rows = np.flatnonzero(self._part(first, end) == claim.number)
+        if not len(rows):
+            self._close(claim)
+            return
+        claim.left = len(rows)
+        claim.range = claim.range.part(first + int(rows[0]), first + int(rows[-1]) + 1)
 
-    def _break(self, claim: Claim, first: int, end: int) -> None:
-        """End a claim, and free what it held outside of `[first, end)`."""
+    def _close(self, claim: Claim) -> None:
+        claim.left = 0
         del self._claims[claim.number]
-        claim.open = False
-        whole = claim.range
-        if whole.first < first:
-            self._free(whole.part(whole.first, first))
-        if whole.end > end:
-            self._free(whole.part(end, whole.end))
 
-    def _free(self, part: Range) -> None:
-        """Put the open units of a range, held by nobody, among the unleased."""
-        states = self._part(part.first, part.end)
-        is_open = states >= FREE
-        states[is_open] = FREE
-        edges = np.flatnonzero(np.diff(is_open, prepend=False, append=False)) + part.first
-        for first, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
-            self.unleased.add(part.part(first, end))
+    def _break_if_useless(self, claim: Claim) -> bool:
+        """End an open claim where no lease may bring what it holds: that is free."""
+        if not all(lease.useless for lease in claim.leases):
+            return False
+        first, end = claim.range[:2]
+        states = self._part(first, end)
+        mine = states == claim.number
+        states[mine] = FREE
+        for span in _spans(mine, first):
+            self.unleased.add(claim.range.part(*span))
+        self._close(claim)
+        return True
+
+
+def _spans(rows: NDArray[np.bool_], first: int) -> list[tuple[int, int]]:
+    """The runs of true rows as (first, end), row 0 being `first`."""
+    edges = (np.flatnonzero(np.diff(rows, prepend=False, append=False)) + first).tolist()
+    return list(zip(edges[::2], edges[1::2], strict=True))

@@ -207,7 +207,7 @@ def test_tasks_follow_a_worker_that_slows_down_a_hundredfold() -> None:
 
 
 def test_results_held_back_and_sent_at_once_do_not_make_a_worker_fast() -> None:
-    driver = Driver(spec(2048))
+    driver = Driver(spec(16_384))
     held = driver.measured(A, credit=2)
     for _ in range(6):
         first, second = held[:2]
@@ -252,19 +252,6 @@ def test_the_first_lease_of_a_session_leaves_time_to_start() -> None:
     assert lease.deadline - lease.issued == 60.0
 
 
-def test_a_slow_workers_lease_is_overdue_by_the_measure_of_the_others() -> None:
-    simulation = Simulation(spec(512))
-    for number in range(5):
-        simulation.join(f"worker{number}", speed=1e4)
-    slow = simulation.join("slow", speed=1e1)
-    simulation.run_for(150.0)
-    median = simulation.pool._leases._durations.median
-    assert median is not None
-    (lease,) = simulation.pool.sessions[slow.id].leases.values()
-    assert lease.expected - lease.issued > 5 * median
-    assert lease.overdue - lease.issued <= 3.001 * median
-
-
 def test_credit_is_regained_one_by_one() -> None:
     driver = Driver(spec(2048))
     driver.measured(A, credit=8)
@@ -283,7 +270,7 @@ def test_the_deadline_of_a_range_doubles_with_each_lease_that_ran_out() -> None:
     for _ in range(3):
         (lease,) = driver.pool.leases.values()
         lengths.append(lease.deadline - lease.issued)
-        driver.tick(lengths[-1] + 0.2)
+        driver.tick(lengths[-1] + 2.5)  # from the second on A rests for 2 s
     assert lengths == pytest.approx([60.0, 120.0, 240.0])
 
 
@@ -1188,9 +1175,13 @@ def test_the_pool_says_why_nobody_is_fed() -> None:
     (task,) = driver.join(A)
     assert driver.pool.quiet_because() == ""
     driver.send(Refused(A, task.task, True, "it crashed"))
-    assert "rest after failures" in driver.pool.quiet_because()
+    assert driver.pool.quiet_because() == (
+        "the only worker is at rest after failures: a/s is the next, after 2 s, because it crashed"
+    )
     driver.send(Heard(A, credit=0))
-    assert driver.pool.quiet_because() == "all workers are paused"
+    assert driver.pool.quiet_because() == (
+        "the only worker is paused, until they say otherwise: a/s"
+    )
 
 
 def test_who_stands_by_is_no_worker() -> None:

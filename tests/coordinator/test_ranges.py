@@ -5,12 +5,18 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.pool.ranges import Range, Ranges
+from coordinator.pool.ranges import SUSPECT_AFTER, Range, Ranges
 
 END = 40
 SPANS = st.tuples(st.integers(0, END), st.integers(0, END)).map(sorted)
+FRESH = Range(0, 0)[2:]
 HISTORIES = st.sampled_from(
-    [(frozenset(), 0, False), (frozenset("a"), 0, True), (frozenset("ab"), 1, True)]
+    [
+        FRESH,
+        (frozenset("a"), 0, True, 1, 0),
+        (frozenset("ab"), 1, True, 2, 3),
+        (frozenset("b"), 0, False, 3, 2),
+    ]
 )
 STEPS = st.lists(
     st.one_of(
@@ -18,7 +24,7 @@ STEPS = st.lists(
         st.tuples(st.just("remove"), SPANS.filter(lambda span: span[0] < span[1])),
         st.tuples(st.just("take"), st.integers(1, 12), st.sampled_from("abc")),
         st.tuples(
-            st.just("take exactly"),
+            st.just("take again"),
             SPANS.filter(lambda span: span[0] < span[1]),
             st.sampled_from("abc"),
         ),
@@ -30,7 +36,7 @@ STEPS = st.lists(
 @given(st.integers(0, END), STEPS)
 def test_ranges_hold_what_a_plain_table_of_units_holds(begin: int, steps: list[tuple]) -> None:
     ranges = Ranges(begin, END)
-    table = dict.fromkeys(range(begin, END), (frozenset[str](), 0, False))
+    table = dict.fromkeys(range(begin, END), FRESH)
     for step in steps:
         if step[0] == "add":
             (first, end), history = step[1:]
@@ -43,16 +49,27 @@ def test_ranges_hold_what_a_plain_table_of_units_holds(begin: int, steps: list[t
             ranges.remove(first, end)
             for unit in range(first, end):
                 table.pop(unit, None)
-        elif step[0] == "take exactly":
+        elif step[0] == "take again":
             (first, end), worker = step[1:]
-            histories = [table[unit] for unit in range(first, end) if unit in table]
-            exact = ranges.take_exactly(first, end, worker)
-            whole = len(histories) == end - first
-            assert (exact is not None) == (whole and all(worker not in h[0] for h in histories))
-            if exact is not None:
-                avoid = frozenset[str]().union(*(h[0] for h in histories))
-                attempts, awaited = max(h[1] for h in histories), all(h[2] for h in histories)
-                assert exact == Range(first, end, avoid, attempts, awaited)
+            parts = [
+                Range(unit, unit + 1, *table[unit]) for unit in range(first, end) if unit in table
+            ]
+            again = ranges.take_again(first, end, worker)
+            whole = len(parts) == end - first
+            assert (again is not None) == (
+                whole and not any(worker in part.avoid and part.attempts for part in parts)
+            )
+            if again is not None:
+                failures = max(0, *(part.failures - (worker in part.avoid) for part in parts))
+                assert again == Range(
+                    first,
+                    end,
+                    frozenset[str]().union(*(part.avoid for part in parts)) - {worker},
+                    max(part.attempts for part in parts),
+                    all(part.awaited for part in parts),
+                    failures,
+                    max(part.most for part in parts) if failures >= SUSPECT_AFTER else 0,
+                )
                 for unit in range(first, end):
                     del table[unit]
         else:
@@ -66,11 +83,11 @@ def test_ranges_hold_what_a_plain_table_of_units_holds(begin: int, steps: list[t
             assert (taken is None) == (not free)
             if taken is not None:
                 assert taken.first == free[0]
-                assert 1 <= taken.size <= most
+                assert 1 <= taken.size <= (min(most, taken.most) if taken.most else most)
                 for unit in range(taken.first, taken.end):
                     assert table.pop(unit) == taken[2:]
         assert ranges.total == len(table)
-        assert ranges.unawaited == sum(not awaited for _, _, awaited in table.values())
+        assert ranges.unawaited == sum(not history[2] for history in table.values())
         listed = list(ranges)
         assert {u: r[2:] for r in listed for u in range(r.first, r.end)} == table
         for low, high in pairwise(listed):
@@ -93,13 +110,13 @@ def test_the_lowest_range_of_the_others_comes_first() -> None:
     assert ranges.take(3, "b", {"a", "b"}) == Range(2, 4, frozenset("a"))
 
 
-def test_a_range_taken_exactly_has_the_history_of_all_its_parts() -> None:
+def test_a_range_taken_again_has_the_history_of_all_its_parts() -> None:
     ranges = Ranges(0, 0)
     ranges.add(Range(0, 4, frozenset("a"), 2, True))
     ranges.add(Range(4, 8, frozenset("b"), 1, False))
-    assert ranges.take_exactly(2, 6, "a") is None
-    assert ranges.take_exactly(2, 9, "c") is None
-    assert ranges.take_exactly(2, 6, "c") == Range(2, 6, frozenset("ab"), 2, False)
+    assert ranges.take_again(2, 6, "a") is None
+    assert ranges.take_again(2, 9, "c") is None
+    assert ranges.take_again(2, 6, "c") == Range(2, 6, frozenset("ab"), 2, False)
     assert list(ranges) == [Range(0, 2, frozenset("a"), 2, True), Range(6, 8, frozenset("b"), 1)]
 
 

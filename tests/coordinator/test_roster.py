@@ -36,9 +36,9 @@ def test_who_pauses_or_leaves_has_no_share_of_the_rest() -> None:
     assert set(roster.eligible) == {"a"}
     roster.set_credit(two, 3)
     assert roster.share(one) == 0.5
-    roster.leave(two.id)
+    roster.leave(two.id, 1.0)
     assert roster.share(one) == 1.0
-    assert roster.leave(two.id) is None
+    assert roster.leave(two.id, 1.0) is None
 
 
 @given(
@@ -64,7 +64,7 @@ def test_a_worker_is_eligible_while_one_of_its_sessions_takes_work() -> None:
     two = roster.enter(SessionId("a", "2"), 1, 0.0, 0.0)
     roster.set_credit(one, 0)
     assert set(roster.eligible) == {"a"}
-    roster.leave(two.id)
+    roster.leave(two.id, 1.0)
     assert not roster.eligible
 
 
@@ -73,7 +73,7 @@ def test_who_rests_is_not_queued_until_it_wakes() -> None:
     session = enter(roster, "a")
     roster.note_room(session, 0.0)
     assert list(roster.idle) == [session.id]
-    roster.rest(session, 5.0)
+    roster.rest(session, 0.0, 5.0, "it failed")
     roster.note_room(session, 1.0)
     assert not roster.idle
     roster.wake(4.9)
@@ -85,8 +85,8 @@ def test_who_rests_is_not_queued_until_it_wakes() -> None:
 def test_who_left_does_not_wake() -> None:
     roster = Roster()
     session = enter(roster, "a")
-    roster.rest(session, 5.0)
-    roster.leave(session.id)
+    roster.rest(session, 0.0, 5.0, "it failed")
+    roster.leave(session.id, 1.0)
     roster.wake(6.0)
     assert not roster.idle
 
@@ -114,6 +114,7 @@ def test_who_is_not_measured_may_hold_what_it_earned() -> None:
     session.earned = 3
     assert session.spare == 3
     measure(roster, session, 100.0)
+    roster.returned(session)
     assert session.spare == session.room == 8
     session.limit = 2
     assert session.spare == session.room == 2

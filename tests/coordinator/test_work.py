@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from coordinator.pool.events import SessionId
-from coordinator.pool.ranges import Range
+from coordinator.pool.ranges import Blame, Range
+from coordinator.pool.sizing import Pacing
 from coordinator.pool.work import Claim, Lease, Work
 
 EVERYBODY = {"a", "b", "c"}
@@ -23,6 +24,7 @@ def lease(work: Work, claim: Claim, worker: str, task: int, overdue: float = 5.0
         issued=0.0,
         expected=overdue,
         overdue=overdue,
+        awaited_until=overdue,
         deadline=10.0,
     )
     work.enter(made)
@@ -33,6 +35,11 @@ def claimed(work: Work, most: int, worker: str, task: int, overdue: float = 5.0)
     claim = work.claim(most, worker, EVERYBODY)
     assert claim is not None
     return lease(work, claim, worker, task, overdue)
+
+
+def overdue(work: Work, now: float, session: SessionId, copies: int = 1) -> Lease | None:
+    """What the session, which would be done at once, may take a copy of."""
+    return work.overdue(now, session, copies, Pacing(0.0, 0.0))
 
 
 def free(work: Work) -> list[Range]:
@@ -48,11 +55,11 @@ def valid(count: int, *missing: int) -> np.ndarray:
 def test_a_lease_that_ends_without_result_frees_its_range_with_its_history() -> None:
     work = Work(10, 20)
     one = claimed(work, 4, "a", 1)
-    work.leave(one, 1.0, frozenset("a"), attempts=1)
+    work.leave(one, 1.0, Blame(frozenset("a"), attempts=1))
     assert free(work) == [Range(10, 14, frozenset("a"), 1), Range(14, 20)]
     two = claimed(work, 4, "b", 2)
     assert (two.first, two.count) == (10, 4)
-    work.leave(two, 1.0, frozenset("b"))
+    work.leave(two, 1.0, Blame(frozenset("b")))
     assert free(work)[0] == Range(10, 14, frozenset("ab"), 1)
 
 
@@ -60,7 +67,7 @@ def test_an_accepted_range_is_never_free_again() -> None:
     work = Work(0, 8)
     one = claimed(work, 4, "a", 1)
     assert work.accept(0, valid(4)).all()
-    work.leave(one, 1.0, frozenset("a"))
+    work.leave(one, 1.0, Blame(frozenset("a")))
     assert work.missing == 4
     assert free(work) == [Range(4, 8)]
     assert not work.is_open(0, 4).any()
@@ -78,28 +85,84 @@ def test_units_without_a_return_are_free_for_others_first() -> None:
     assert work.missing == 2
 
 
-def test_a_result_that_crosses_claims_breaks_them_and_frees_the_rest() -> None:
+def test_a_result_that_crosses_claims_leaves_them_the_rest() -> None:
     work = Work(0, 12)
     one, two, three = (
         claimed(work, 4, worker, n) for worker, n in zip("abc", (1, 2, 3), strict=True)
     )
     assert work.accept(2, valid(4)).all()
+    assert free(work) == []
+    assert [x.counts for x in (one, two, three)] == [True, True, True]
+    assert [(x.claim.range[:2], x.claim.left) for x in (one, two)] == [((0, 2), 2), ((6, 8), 2)]
+    work.leave(one, 1.0, Blame(frozenset("a")))
+    work.leave(two, 1.0, Blame(frozenset("b")))
+    assert free(work) == [Range(0, 2, frozenset("a")), Range(6, 8, frozenset("b"))]
+    assert work.missing == 8
+
+
+def test_where_results_count_whole_one_that_crosses_claims_breaks_them_and_frees_the_rest() -> None:
+    work = Work(0, 12)
+    one, two, three = (
+        claimed(work, 4, worker, n) for worker, n in zip("abc", (1, 2, 3), strict=True)
+    )
+    assert work.accept(2, valid(4), whole=True).all()
     assert free(work) == [Range(0, 2), Range(6, 8)]
     assert [x.counts for x in (one, two, three)] == [False, False, True]
-    work.leave(one, 1.0, frozenset("a"))
-    work.leave(two, 1.0, frozenset("b"))
+    work.leave(one, 1.0, Blame(frozenset("a")))
+    work.leave(two, 1.0, Blame(frozenset("b")))
     assert free(work) == [Range(0, 2), Range(6, 8)]
     assert work.missing == 8
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_part_leaves_its_lease_the_rest(whole: bool) -> None:
+    work = Work(0, 8)
+    one = claimed(work, 8, "a", 1)
+    for first, count, left in ((2, 3, (0, 8)), (0, 2, (5, 8)), (7, 1, (5, 7))):
+        assert work.accept(first, valid(count), lease=one, whole=whole).all()
+        one.came(first, first + count)
+        assert one.counts
+        assert one.claim.range[:2] == left
+        assert free(work) == []
+    assert (one.left, work.missing) == (2, 2)
+    work.leave(one, 1.0)
+    assert free(work) == [Range(5, 7)]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_copy_of_a_lease_that_is_partly_done_is_of_what_is_left(whole: bool) -> None:
+    work = Work(0, 8)
+    one = claimed(work, 8, "a", 1)
+    work.accept(0, valid(3), lease=one, whole=whole)
+    one.came(0, 3)
+    assert overdue(work, 6.0, SessionId("b", "s")) is one
+    two = lease(work, one.claim, "b", 2, overdue=9.0)
+    assert (two.first, two.count) == (3, 5)
+    work.accept(3, valid(2), lease=one, whole=whole)
+    assert [one.counts, two.counts] == [True, not whole]
+    work.leave(one, 7.0)
+    assert free(work) == ([Range(5, 8, awaited=True)] if whole else [])
+    work.leave(two, 7.0)
+    assert [part[:2] for part in free(work)] == [(5, 8)]
+
+
+def test_units_that_failed_leave_a_claim_that_has_a_copy() -> None:
+    work = Work(0, 4)
+    one = claimed(work, 4, "a", 1)
+    two = lease(work, one.claim, "b", 2)
+    work.accept(0, valid(2, 1), frozenset("a"), lease=one)
+    assert free(work) == [Range(1, 2, frozenset("a"))]
+    assert (two.claim.range[:2], two.counts) == ((2, 4), True)
 
 
 def test_a_range_with_a_copy_is_free_only_when_both_leases_ended() -> None:
     work = Work(0, 4)
     one = claimed(work, 4, "a", 1)
-    assert work.overdue(6.0, SessionId("b", "s")) is one
+    assert overdue(work, 6.0, SessionId("b", "s")) is one
     two = lease(work, one.claim, "b", 2, overdue=9.0)
-    work.leave(one, 1.0, frozenset("a"))
+    work.leave(one, 1.0, Blame(frozenset("a")))
     assert free(work) == []
-    work.leave(two, 1.0, frozenset("b"))
+    work.leave(two, 1.0, Blame(frozenset("b")))
     assert free(work) == [Range(0, 4, frozenset("ab"))]
 
 
@@ -108,14 +171,14 @@ def test_a_lease_is_copied_once_until_the_copy_is_overdue_or_lost() -> None:
     one = claimed(work, 4, "a", 1, overdue=5.0)
     b, c = SessionId("b", "s"), SessionId("c", "s")
     assert not work.has_overdue(5.0)
-    assert work.overdue(6.0, SessionId("a", "s")) is None  # nobody insures itself
-    assert work.overdue(6.0, b) is one
+    assert overdue(work, 6.0, SessionId("a", "s")) is None  # nobody insures itself
+    assert overdue(work, 6.0, b) is one
     two = lease(work, one.claim, "b", 2, overdue=9.0)
-    assert work.overdue(8.0, c) is None
+    assert overdue(work, 8.0, c) is None
     work.leave(two, 1.0)
-    assert work.overdue(8.0, c) is one
+    assert overdue(work, 8.0, c) is one
     lease(work, one.claim, "c", 3, overdue=9.0)
-    assert work.overdue(10.0, b) is not None
+    assert overdue(work, 10.0, b) is not None
 
 
 def test_the_most_overdue_comes_first_and_what_no_longer_counts_never() -> None:
@@ -125,8 +188,8 @@ def test_the_most_overdue_comes_first_and_what_no_longer_counts_never() -> None:
     claimed(work, 4, "c", 3, overdue=50.0)
     d = SessionId("d", "s")
     work.accept(late.first, valid(4))
-    assert work.overdue(6.0, d) is early
-    assert work.overdue(6.0, d) is None
+    assert overdue(work, 6.0, d) is early
+    assert overdue(work, 6.0, d) is None
     assert not work.has_overdue(6.0)
 
 
@@ -145,7 +208,7 @@ def test_a_range_is_awaited_once() -> None:
     """Neither a copy nor the next lease of an overdue range makes the batch wait longer."""
     work = Work(0, 4)
     one = claimed(work, 4, "a", 1, overdue=5.0)
-    assert work.overdue(6.0, SessionId("b", "s")) is one
+    assert overdue(work, 6.0, SessionId("b", "s")) is one
     two = lease(work, one.claim, "b", 2, overdue=9.0)
     assert not work.expects(6.0)
     work.leave(one, 6.0)
@@ -169,24 +232,109 @@ def test_dropping_a_unit_settles_it() -> None:
     one = claimed(work, 4, "a", 1)
     work.drop(1)
     assert work.missing == 3
-    assert not one.counts
-    assert free(work) == [Range(0, 1), Range(2, 4)]
-    work.leave(one, 1.0, frozenset("a"))
+    assert one.counts
+    assert free(work) == []
+    work.leave(one, 1.0)
     assert free(work) == [Range(0, 1), Range(2, 4)]
 
 
-def test_a_range_is_claimed_exactly_where_all_of_it_is_free() -> None:
-    work = Work(10, 20)
+def test_a_range_is_claimed_again_where_all_that_is_open_of_it_is_one_free_range() -> None:
+    work = Work(10, 30)
     claimed(work, 3, "a", 1)
-    assert work.claim_exactly(12, 15, "b") is None
-    assert work.claim_exactly(18, 21, "b") is None
-    assert work.claim_exactly(8, 11, "b") is None
-    claim = work.claim_exactly(14, 17, "b")
+    for first, end in ((12, 15), (28, 31), (8, 11)):
+        assert work.claim_again(first, end, "b") is None
+    claim = work.claim_again(14, 17, "b")
     assert claim is not None
-    assert free(work) == [Range(13, 14), Range(17, 20)]
+    assert free(work) == [Range(13, 14), Range(17, 30)]
     one = lease(work, claim, "b", 900)
     work.leave(one, 1.0)
-    assert free(work) == [Range(13, 20)]
+    assert free(work) == [Range(13, 30)]
+    work.accept(20, valid(3))
+    claim = work.claim_again(18, 23, "b")
+    assert claim is not None
+    assert claim.range[:2] == (18, 20)
+    assert work.claim_again(17, 26, "b") is None
+    work.accept(17, valid(3))
+    assert work.claim_again(17, 23, "b") is None, "nothing of it is open"
+
+
+def test_what_a_worker_vanished_with_it_may_have_again_but_not_what_it_let_run_out() -> None:
+    work = Work(0, 8)
+    one = claimed(work, 4, "a", 1)
+    work.leave(one, 1.0, Blame(frozenset("a"), failures=1))
+    claim = work.claim_again(0, 4, "a")
+    assert claim is not None
+    assert claim.range == Range(0, 4)
+    two = lease(work, claim, "a", 1)
+    work.leave(two, 1.0, Blame(frozenset("a"), attempts=1, failures=1))
+    assert work.claim_again(0, 4, "a") is None
+
+
+# Failures of workers.
+
+
+def fail_again(work: Work, worker: str, number: int) -> Lease:
+    """The lowest range, as much as one gets, fails on a worker."""
+    one = claimed(work, 100, worker, number)
+    work.leave(one, 1.0, Blame(frozenset(worker), failures=1))
+    return one
+
+
+def test_a_range_that_failed_twice_is_given_out_in_halves_until_its_poison_is_alone() -> None:
+    work = Work(0, 16)
+    sizes = []
+    for number in range(7):
+        worker = "abc"[number % 3]
+        while True:
+            one = claimed(work, 100, worker, number)
+            if one.first <= 5 < one.first + one.count:
+                break
+            work.accept(one.first, valid(one.count), lease=one)
+            work.leave(one, 1.0)
+        sizes.append(one.count)
+        work.leave(one, 1.0, Blame(frozenset(worker), failures=1))
+    assert sizes == [16, 16, 8, 4, 2, 1, 1]
+
+
+def test_what_failed_twice_gets_no_copy() -> None:
+    work = Work(0, 2)
+    fail_again(work, "a", 1)
+    one = claimed(work, 2, "b", 2, overdue=5.0)
+    assert work.has_overdue(6.0)
+    work.leave(one, 1.0, Blame(frozenset("b"), failures=1))
+    claimed(work, 2, "c", 3, overdue=5.0)
+    assert not work.has_overdue(6.0)
+
+
+def test_a_unit_is_set_aside_after_enough_failures_and_comes_back() -> None:
+    work = Work(0, 4)
+    fail_again(work, "a", 1)
+    two = fail_again(work, "b", 2)
+    assert work.set_aside(two.claim, 2, 60.0, "crash") is None, "it is not known which unit fails"
+    fail_again(work, "c", 3)
+    one = fail_again(work, "a", 4)
+    assert one.count == 1
+    assert work.set_aside(one.claim, 5, 60.0, "crash") is None
+    stuck = work.set_aside(one.claim, 4, 60.0, "crash")
+    assert stuck is not None
+    assert (stuck.range.first, stuck.range.failures, stuck.reason) == (0, 4, "crash")
+    assert free(work)[0].first == 1
+    assert work.missing == 4
+    work.retry(lambda stuck: stuck.until <= 59.0)
+    assert work.stuck
+    work.retry(lambda stuck: stuck.until <= 60.0)
+    assert not work.stuck
+    assert free(work)[0] == stuck.range
+
+
+def test_what_is_set_aside_may_still_be_settled() -> None:
+    work = Work(0, 1)
+    for number in range(3):
+        one = fail_again(work, "abc"[number], number)
+    assert work.set_aside(one.claim, 3, 60.0, "crash")
+    assert work.accept(0, valid(1)).all()
+    assert not work.stuck
+    assert work.missing == 0
 
 
 def test_two_leases_may_have_one_number_and_one_time_one_after_the_other() -> None:
@@ -195,7 +343,7 @@ def test_two_leases_may_have_one_number_and_one_time_one_after_the_other() -> No
         one = claimed(work, 4, "a", 1)
         work.leave(one, 1.0)
     copied = claimed(work, 4, "a", 1)
-    assert work.overdue(20.0, SessionId("b", "s")) is copied
+    assert overdue(work, 20.0, SessionId("b", "s")) is copied
 
 
 def test_more_units_can_be_asked_for() -> None:

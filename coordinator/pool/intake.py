@@ -1,0 +1,205 @@
+"""What becomes of a result: it counts, or its worker is told why not."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coordinator.pool.batch import Batch
+from coordinator.pool.batches import Batches
+from coordinator.pool.course import Course
+from coordinator.pool.evaluations import Evaluations
+from coordinator.pool.events import (
+    Arrived,
+    Command,
+    Contribution,
+    Happened,
+    KeepResult,
+    Kept,
+    SendAcknowledge,
+)
+from coordinator.pool.keeping import Keeping, Useless
+from coordinator.pool.leases import Leases
+from coordinator.pool.roster import MOST_TASKS, Roster
+from coordinator.pool.work import Lease, Work
+from protocol.messages import Outcome
+
+DUPLICATE: tuple[Outcome, str] = ("duplicate", "another worker was first")
+ACCEPTED: tuple[Outcome, str] = ("accepted", "")
+
+
+class Intake:
+    """Takes results into batches and evaluations of the centre, each unit once."""
+
+    def __init__(
+        self,
+        max_staleness: int,
+        course: Course,
+        roster: Roster,
+        leases: Leases,
+        batches: Batches,
+        evaluations: Evaluations,
+        commands: list[Command],
+    ) -> None:
+        """All parts are the pool's own, shared with it; `commands` takes what is to be done."""
+        self._max_staleness = max_staleness
+        self._course = course
+        self._roster = roster
+        self._leases = leases
+        self._batches = batches
+        self._evaluations = evaluations
+        self._commands = commands
+        self._keeping = Keeping()
+
+    def take(self, event: Arrived, lease: Lease | None) -> None:
+        """Let a result count as far as it may; `lease`, where it is out, is what it is of."""
+        if event.kind == "centre":
+            outcome, reason = self._take_centre(event, lease)
+        else:
+            outcome, reason = self._take_members(event, lease)
+        if outcome == "accepted":
+            self._keep(event)
+        else:
+            self._answer(Useless(event, outcome, reason))
+
+    def kept(self, event: Kept, now: float) -> None:
+        """Acknowledge what is durable now, with the next task where one may come."""
+        for id, name in event.results:
+            waited = self._keeping.kept(id, name)
+            session = self._roster.sessions.get(id)
+            if session is not None:
+                session.unkept = self._keeping.of(id)
+                if session.unkept >= MOST_TASKS - session.credit:
+                    self._roster.note_room(session, now)
+            if session is not None and session.credit > 0 and not self._course.ended:
+                session.unacknowledged.append(name)
+                self._roster.owed[id] = session
+            else:
+                self._commands.append(SendAcknowledge(id, (name,), "accepted"))
+            for useless in waited:
+                self._answer(useless)
+
+    def _keep(self, event: Arrived) -> None:
+        """Ask for an accepted result to be made durable."""
+        until = event.version
+        if event.kind == "members":
+            until = max(self._batches.index(event.first), self._course.open_index)
+        self._keeping.add(event)
+        session = self._roster.sessions.get(event.session)
+        if session is not None:
+            session.unkept = self._keeping.of(event.session)
+        self._commands.append(KeepResult(event, until))
+
+    def _answer(self, useless: Useless) -> None:
+        """Tell a worker that its result does not count, once what counts instead is safe."""
+        if not self._keeping.holds_back(useless):
+            event, outcome, reason = useless
+            self._commands.append(SendAcknowledge(event.session, (event.name,), outcome, reason))
+
+    def _take_centre(self, event: Arrived, lease: Lease | None) -> tuple[Outcome, str]:
+        evaluation = self._evaluations.of(event.version)
+        if evaluation is None:
+            return "late", "that evaluation is over"
+        end = event.first + event.count
+        if not evaluation.has(end):
+            return "refused", "there are no such episodes"
+        valid = ~np.isnan(event.returns)
+        is_open = evaluation.work.is_open(event.first, end)
+        if not self._is_news(evaluation.work, event, is_open, valid):
+            return DUPLICATE
+        for episode, reason in event.failed:
+            if is_open[episode - event.first] and self._confirmed(evaluation.work, event, episode):
+                self._commands.append(
+                    self._evaluations.give_up(evaluation, f"episode {episode} fails: {reason}")
+                )
+                return ACCEPTED
+        avoid = frozenset({event.session.worker})
+        evaluation.record(event.first, event.returns, event.lengths, avoid, lease)
+        if valid.any():
+            self._leases.saw_centre(int(event.lengths[valid].sum()), int(valid.sum()))
+        return ACCEPTED
+
+    def _take_members(self, event: Arrived, lease: Lease | None) -> tuple[Outcome, str]:
+        end = event.first + event.count
+        index, last = self._batches.index(event.first), self._batches.index(end - 1)
+        version = self._course.version
+        if index != last or index > version + 1 or event.version > version:
+            return "refused", "that range was never leased"
+        age = max(index, self._course.open_index) - event.version
+        batch = self._batches.of(index)
+        if batch is None or age > self._max_staleness:
+            return "late", f"{age} versions old"
+        if (
+            lease is not None
+            and not event.failed
+            and lease.claim.is_exactly(event.first, event.count)
+        ):
+            batch.work.settle(lease.claim)
+            self._count(batch, event, event.count, int(event.lengths.sum()))
+            return ACCEPTED
+        is_open = batch.work.is_open(event.first, end)
+        valid = ~np.isnan(event.returns[:, 0])
+        # Observation sums are of the whole result: it counts as a whole or not at all. So does one
+        # that comes late, lest a pool that goes on must know which part of it an update has used.
+        whole = bool(event.observed) or batch.index < self._course.open_index
+        if (whole and not is_open.all()) or not self._is_news(batch.work, event, is_open, valid):
+            return DUPLICATE
+        self._drop_failing(batch, event, is_open)
+        taken = batch.work.accept(
+            event.first, valid, frozenset({event.session.worker}), lease, whole
+        )
+        counted = int(np.count_nonzero(taken))
+        if counted:
+            if counted < np.count_nonzero(valid):
+                returns = np.where(taken[:, np.newaxis], event.returns, np.nan)
+                event = dataclasses.replace(event, returns=returns)
+            self._count(batch, event, counted, int(event.lengths[taken].sum()))
+        return ACCEPTED
+
+    def _is_news(
+        self, work: Work, event: Arrived, is_open: NDArray[np.bool_], valid: NDArray[np.bool_]
+    ) -> bool:
+        """Whether it returns, or fails for the first time, a unit that is open."""
+        if (is_open & valid).any():
+            return True
+        worker = event.session.worker
+        return any(
+            is_open[unit - event.first] and not work.knows_failure(unit, worker, event.task)
+            for unit, _ in event.failed
+        )
+
+    def _count(self, batch: Batch, event: Arrived, counted: int, steps: int) -> None:
+        """Keep accepted returns, of so many directions and steps, for the next update."""
+        contribution = Contribution(
+            session=event.session,
+            version=event.version,
+            first=event.first,
+            returns=event.returns,
+            lengths=event.lengths,
+            observed=event.observed,
+        )
+        members = 2 * counted
+        self._batches.count(batch, contribution, members, batch.index < self._course.open_index)
+        self._leases.saw_members(steps, members)
+        session = self._roster.sessions.get(event.session)
+        if session is not None:
+            session.members += members
+
+    def _drop_failing(self, batch: Batch, event: Arrived, is_open: NDArray[np.bool_]) -> None:
+        """Give up the directions of a batch to come whose failure this result confirms."""
+        if batch.index < self._course.open_index:
+            return
+        for direction, reason in event.failed:
+            if is_open[direction - event.first] and self._confirmed(batch.work, event, direction):
+                batch.drop(direction)
+                self._commands.append(
+                    Happened(f"direction {direction} dropped, its episode fails: {reason}")
+                )
+
+    def _confirmed(self, work: Work, event: Arrived, unit: int) -> bool:
+        worker = event.session.worker
+        # Where nobody is here, as before anybody is back, others may still come.
+        alone = self._roster.eligible == {worker}
+        return work.fail(unit, worker, event.task, alone)
