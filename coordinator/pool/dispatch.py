@@ -82,7 +82,7 @@ class Dispatch:
         balance = FRUITLESS_OFFERS
         for _ in range(min(len(queue), OFFERS_AT_ONCE)):
             balance += 1 if self.feed(next(iter(queue.values())), now) else -1
-            if not balance:
+            if not balance or not queue:  # a copy may have gone to another of those who wait
                 return
 
     def feed(self, session: Session, now: float) -> bool:
