@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import numpy as np
@@ -17,6 +17,10 @@ Lengths = Literal["constant", "uniform", "geometric", "heavy"]
 Returns = Literal["unrelated", "long", "short"]
 Played = tuple[NDArray[np.float64], NDArray[np.int64]]
 
+BLOCK = 4096
+"""Units that are computed at once."""
+MOST_BLOCKS = 256
+"""Blocks that are remembered."""
 LONGEST = 50
 """No episode is longer than so many times the mean, however heavy the tail."""
 
@@ -53,15 +57,42 @@ class Formula:
     lengths: Lengths = "uniform"
     returns: Returns = "unrelated"
     level: Callable[[int], float] = float
+    _blocks: dict[tuple[TaskKind, int, int], Played] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     def play(self, kind: TaskKind, version: int, first: int, count: int) -> Played:
-        """As `Environment` says."""
-        units = np.arange(first, first + count)
+        """As `Environment` says; the arrays can't be written to."""
+        begin, end = first // BLOCK, (first + count - 1) // BLOCK
+        blocks = [self._block(kind, version, number) for number in range(begin, end + 1)]
+        rows = slice(first - begin * BLOCK, first - begin * BLOCK + count)
+        if len(blocks) == 1:
+            returns, lengths = blocks[0]
+            return returns[rows], lengths[rows]
+        return (
+            np.concatenate([returns for returns, _ in blocks])[rows],
+            np.concatenate([lengths for _, lengths in blocks])[rows],
+        )
+
+    def _block(self, kind: TaskKind, version: int, number: int) -> Played:
+        key = (kind, version, number)
+        found = self._blocks.get(key)
+        if found is None:
+            while len(self._blocks) >= MOST_BLOCKS:
+                del self._blocks[next(iter(self._blocks))]
+            found = self._blocks[key] = self._compute(kind, version, number * BLOCK)
+        return found
+
+    def _compute(self, kind: TaskKind, version: int, first: int) -> Played:
+        units = np.arange(first, first + BLOCK)
         salts = (3,) if kind == "centre" else (1, 2)
         raw = np.stack([_mixed(version, units, salt) for salt in salts], axis=1)
         lengths = self._lengths(raw)
         returns = self.level(version) + self._returns(raw, lengths)
-        return (returns[:, 0], lengths[:, 0]) if kind == "centre" else (returns, lengths)
+        if kind == "centre":
+            returns, lengths = returns[:, 0], lengths[:, 0]
+        returns.flags.writeable = lengths.flags.writeable = False
+        return returns, lengths
 
     def _lengths(self, raw: NDArray[np.int64]) -> NDArray[np.int64]:
         match self.lengths:

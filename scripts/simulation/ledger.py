@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,6 @@ from coordinator.pool.events import (
     Arrived,
     CloseBatch,
     Command,
-    Contribution,
     Event,
     KeepResult,
     Kept,
@@ -23,6 +22,7 @@ from coordinator.pool.events import (
     Updated,
 )
 from protocol.spec import RunSpec
+from scripts.simulation.counting import Counted
 from scripts.simulation.shell import Name
 
 ANSWERED_WITHIN = 30.0
@@ -94,7 +94,7 @@ class Ledger:
         self._unanswered: dict[Name, list[tuple[float, Arrived]]] = {}
         self._tasks: dict[tuple[int, int], int] = {}
         """last task by the range that it is of"""
-        self._closing: CloseBatch | None = None
+        self._closing: tuple[CloseBatch, Counted] | None = None
         self._dropped: set[int] = set()
 
     def account(self, index: int) -> Account:
@@ -191,27 +191,19 @@ class Ledger:
             self.lost += arrived.count
 
     def _close(self, closed: CloseBatch, now: float) -> None:
-        self._closing = closed
-        size, version = self._run.directions, closed.version
-        ages: Counter[int] = Counter()
-        own = np.zeros(size, dtype=bool)
-        steps = 0
-        for part in closed.contributions:
-            valid = _valid(part)
-            ages[version - part.version] += 2 * int(np.count_nonzero(valid))
-            steps += int(part.lengths[valid].sum())
-            if part.first // size == version:
-                begin = part.first % size
-                own[begin : begin + len(valid)] |= valid
-        settled = int(np.count_nonzero(own)) + len(closed.dropped)
-        self.lost += max(0, self._quorum - settled)
+        version = closed.version
+        found = Counted.of(closed.contributions)
+        self._closing = (closed, found)
+        ages, members = np.unique(version - found.versions, return_counts=True)
+        own = found.directions[found.directions // self._run.directions == version]
+        self.lost += max(0, self._quorum - len(np.unique(own)) - len(closed.dropped))
         self.closed.append(
             Closed(
                 time=now,
                 version=version,
-                members=ages.total(),
-                ages=ages,
-                steps=steps,
+                members=2 * len(found.directions),
+                ages=Counter(dict(zip(ages.tolist(), (2 * members).tolist(), strict=True))),
+                steps=int(found.lengths.sum()),
                 tail=now - self.account(version).last_leased,
                 workers=len({part.session for part in closed.contributions}),
             )
@@ -219,35 +211,29 @@ class Ledger:
 
     def _apply(self, version: int) -> None:
         """An update is durable: its directions have counted, and what was to count has."""
-        closed = self._closing
-        if closed is None or closed.version + 1 != version:
+        if self._closing is None or self._closing[0].version + 1 != version:
             return
+        closed, found = self._closing
         self._closing = None
         self._dropped.update(closed.dropped)
-        size, discount = self._run.directions, self._run.pool.discount
-        for part in closed.contributions:
-            valid = _valid(part)
-            account = self.account(part.first // size)
-            rows = slice(part.first % size, part.first % size + len(valid))
-            used = account.used[rows]
-            self.applied_twice += int(np.count_nonzero(used[valid]))
-            used += valid
-            age = closed.version - part.version
-            account.multiplier[rows][valid] = 60 // (1 + age) ** discount
-            account.lengths[rows][valid] = part.lengths[valid]
-        for name, keep in list(self._accepted.items()):
-            if keep.until < version:
-                del self._accepted[name]
-                self._check_used(keep.arrived)
-
-    def _check_used(self, arrived: Arrived) -> None:
         size = self._run.directions
-        begin = arrived.first % size
-        used = self.account(arrived.first // size).used[begin : begin + arrived.count]
-        for row in np.flatnonzero(_valid(arrived) & (used == 0)).tolist():
-            self.lost += arrived.first + row not in self._dropped
+        multipliers = 60 // (1 + closed.version - found.versions) ** self._run.pool.discount
+        for index, rows in found.by_batch(size):
+            account = self.account(index)
+            places = found.directions[rows] - index * size
+            fresh = np.count_nonzero(account.used[np.unique(places)] == 0)
+            self.applied_twice += len(places) - int(fresh)
+            np.add.at(account.used, places, 1)
+            account.multiplier[places] = multipliers[rows]
+            account.lengths[places] = found.lengths[rows]
+        due = [name for name, keep in self._accepted.items() if keep.until < version]
+        self._check_used([self._accepted.pop(name).arrived for name in due])
 
-
-def _valid(part: Contribution | Arrived) -> NDArray[np.bool_]:
-    """Which directions have returns, shape (count,)."""
-    return ~np.isnan(part.returns[:, 0])
+    def _check_used(self, results: Sequence[Arrived]) -> None:
+        """These were accepted, and updates that could use them are made."""
+        found = Counted.of(results)
+        size = self._run.directions
+        for index, rows in found.by_batch(size):
+            directions = found.directions[rows]
+            unused = directions[self.account(index).used[directions - index * size] == 0]
+            self.lost += sum(direction not in self._dropped for direction in unused.tolist())

@@ -17,6 +17,7 @@ from coordinator.pool.events import (
     SendAcknowledge,
     SendTask,
 )
+from scripts.simulation.counting import counted
 from scripts.simulation.shell import Name
 
 
@@ -54,11 +55,3 @@ class Record:
     def counted(self, index: int = -1) -> NDArray[np.int64]:
         """The directions that counted in an update, in the order of its contributions."""
         return counted(self.closed[index][1])
-
-
-def counted(closed: CloseBatch) -> NDArray[np.int64]:
-    """The directions that count in an update."""
-    parts = [
-        part.first + np.flatnonzero(~np.isnan(part.returns[:, 0])) for part in closed.contributions
-    ]
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)

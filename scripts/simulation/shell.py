@@ -9,8 +9,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-
 from coordinator.pool import Pool
 from coordinator.pool.events import (
     CentreJudged,
@@ -27,6 +25,7 @@ from coordinator.pool.events import (
 from protocol.messages import ResultName
 from protocol.spec import RunSpec
 from scripts.simulation.agenda import Agenda
+from scripts.simulation.counting import used
 
 TASKS_PER_EPOCH = 1 << 32
 
@@ -57,16 +56,6 @@ class Observer(Protocol):
     def died(self, durable: set[Name]) -> None:
         """The coordinator died; these results are on its disk, and all durable updates."""
         ...
-
-
-def used(closed: CloseBatch) -> list[tuple[int, int]]:
-    """(first, count) of the directions that an update used or dropped."""
-    ranges = []
-    for part in closed.contributions:
-        valid = ~np.isnan(part.returns[:, 0])
-        edges = np.flatnonzero(np.diff(valid, prepend=False, append=False)) + part.first
-        ranges += [(b, e - b) for b, e in zip(edges[::2], edges[1::2], strict=True)]
-    return [(int(b), int(n)) for b, n in ranges] + [(d, 1) for d in closed.dropped]
 
 
 @dataclass
@@ -229,7 +218,7 @@ class Shell:
         disk = self._disk
         disk.version, disk.episodes = closed.version + 1, episodes
         if disk.used.maxlen:
-            disk.used.append(used(closed))
+            disk.used.append(list(used(closed)))
         disk.results = {
             name: keep
             for name, keep in disk.results.items()

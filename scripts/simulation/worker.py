@@ -336,7 +336,7 @@ def result(
     """The units `[begin, end)` of a task, as a whole result or as a part; NaN returns are named."""
     rows = slice(begin, end)
     taken = returns[rows]
-    raised = np.flatnonzero(np.isnan(taken if taken.ndim == 1 else taken[:, 0])) + begin
+    raised = np.flatnonzero(np.isnan(taken if taken.ndim == 1 else taken[:, 0]))
     return Arrived(
         session=task.session,
         task=task.task,
@@ -345,6 +345,6 @@ def result(
         first=task.first + begin,
         returns=taken,
         lengths=lengths[rows],
-        failed=tuple((task.first + row, "it raises") for row in raised.tolist()),
+        failed=tuple((task.first + begin + row, "it raises") for row in raised.tolist()),
         part=None if end - begin == task.count else Part(begin, task.count - end),
     )

@@ -9,9 +9,10 @@ import numpy as np
 from coordinator.pool import Pool
 from coordinator.pool.events import Arrived, Command, Event, SendTask, SessionId
 from protocol.spec import RunSpec
+from scripts.simulation.counting import counted
 from scripts.simulation.environments import Formula as Environment
 from scripts.simulation.environments import spec
-from scripts.simulation.record import Record, counted
+from scripts.simulation.record import Record
 from scripts.simulation.shell import Timing
 from scripts.simulation.worker import Traits, Worker
 from scripts.simulation.world import World
@@ -29,6 +30,7 @@ def result(
     returns, lengths = (environment or Environment()).play(
         task.kind, task.version, task.first, task.count
     )
+    returns, lengths = returns.copy(), lengths.copy()
     named = failed or {}
     rows = [unit - task.first for unit in named if 0 <= unit - task.first < task.count]
     returns[rows] = np.nan
