@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Self
 
 from coordinator.pool.events import SessionId
-from protocol.allowance import Allowance
 from protocol.authority import RUN_KEY, Authority
 from protocol.envelope import open_signed, peek_signed, signed
 from protocol.identity import AgreementError, Identity, SessionKeys, Transcript, worker_id
@@ -16,10 +15,6 @@ from protocol.spec import PROTOCOL_VERSION
 
 MOST_SESSIONS = 10_000
 """Sessions at once; as many that are gone are remembered."""
-SIGNATURES_PER_SECOND = 500
-"""Signatures of strangers that are looked at: a hello costs about 0.3 ms. Who is left out says
-hello again."""
-SIGNATURES_AT_ONCE = 2000
 NONCES_KEPT = 256
 """Hellos of a session that are recognised when somebody sends them again."""
 REMIND_EVERY = 5.0
@@ -85,21 +80,18 @@ class Peers:
         self._leader = leader
         self._here: dict[SessionId, Peer] = {}
         self._gone: dict[SessionId, Peer] = {}
-        self._signatures = Allowance(SIGNATURES_PER_SECOND, SIGNATURES_AT_ONCE)
         self._reminded: dict[SessionId, float] = {}
 
     def get(self, id: SessionId) -> Peer | None:
         """The session, here or gone, or None for a stranger."""
         return self._here.get(id) or self._gone.get(id)
 
-    def greet(
-        self, id: SessionId, payload: bytes, version: int, digest: bytes, now: float
-    ) -> Greeting:
+    def greet(self, id: SessionId, payload: bytes, version: int, digest: bytes) -> Greeting:
         """Judge the hello of the session whose topic it came on; unless refused, it is here now.
 
         `version` and `digest` are what the welcome tells it of the run. Raises `WireError`.
         """
-        hello = self._read_hello(id, payload, now)
+        hello = self._read_hello(id, payload)
         keys = SessionKeys.generate()
         refused = self._reason_to_refuse(id, hello)
         if not refused:
@@ -109,12 +101,11 @@ class Peers:
         context = (leader.run, id.worker, id.session)
         return Greeting(hello, signed(leader.identity, "welcome", context, answer), refused)
 
-    def read_bye(self, id: SessionId, payload: bytes, now: float) -> Bye:
+    def read_bye(self, id: SessionId, payload: bytes) -> Bye:
         """The goodbye of a session, said by itself or by its will. Raises `WireError`."""
         peer = self.get(id)
         if peer is None:
             raise WireError("a goodbye of a stranger")
-        self._look_at_signature(now)
         message = open_signed(payload, peer.worker_key, "status", (self._leader.run, id.session))
         if not isinstance(message, Bye):
             raise WireError("a signed status that is not a goodbye")
@@ -137,7 +128,7 @@ class Peers:
         self._reminded[id] = now
         return True
 
-    def _read_hello(self, id: SessionId, payload: bytes, now: float) -> Hello:
+    def _read_hello(self, id: SessionId, payload: bytes) -> Hello:
         claimed = peek_signed(payload)
         if not isinstance(claimed, Hello):
             raise WireError("a signed request that is not a hello")
@@ -146,13 +137,8 @@ class Peers:
         known = self.get(id)
         if known is not None and claimed.nonce in known.nonces:
             raise WireError("a hello that came before")
-        self._look_at_signature(now)
         open_signed(payload, claimed.worker_key, "hello", (self._leader.run, id.session))
         return claimed
-
-    def _look_at_signature(self, now: float) -> None:
-        if not self._signatures.take(1, now):
-            raise WireError("more signatures than there is time for")
 
     def _reason_to_refuse(self, id: SessionId, hello: Hello) -> str:
         """Why this session can't take part, empty if it can."""
@@ -162,7 +148,8 @@ class Peers:
                 f"protocol {hello.protocol} is spoken there, {PROTOCOL_VERSION} here: "
                 f"upgrade the {older}"
             )
-        if id not in self._here and len(self._here) >= MOST_SESSIONS:
+        may_succeed = self._leader.may_be_succeeded_by(hello.worker_key)
+        if id not in self._here and len(self._here) >= MOST_SESSIONS and not may_succeed:
             return f"the run has the {MOST_SESSIONS:,} sessions that it can have: join later"
         return ""
 

@@ -25,12 +25,8 @@ from coordinator.pool.events import (
     EndRun,
     Event,
     Happened,
-    Heard,
-    Joined,
     KeepResult,
     Kept,
-    Left,
-    Refused,
     SendAcknowledge,
     SendTask,
     SessionId,
@@ -39,9 +35,9 @@ from coordinator.pool.events import (
     Updated,
 )
 from coordinator.progress import Outcome, Progress
+from coordinator.reception import Reception
 from coordinator.recorder import Named, Recorder
 from coordinator.recovery import Recovered
-from coordinator.results import genuine, judge
 from coordinator.serving import Serving
 from coordinator.tasks import Tasks
 from coordinator.voice import Voice, beat_payload
@@ -50,10 +46,9 @@ from protocol.address import Address
 from protocol.allowance import Allowance
 from protocol.authority import Announcement, precedence, read_epoch
 from protocol.clock import now
-from protocol.envelope import Wrapping, open_plain, open_sealed, wrapping_of
+from protocol.envelope import open_plain
 from protocol.errors import ShoalError
 from protocol.frozen import Frozen
-from protocol.greeting import STANDBY
 from protocol.identity import fingerprint, new_session
 from protocol.link import Link, Will, client_id
 from protocol.messages import Phase, RunState
@@ -74,19 +69,6 @@ LONGEST_LINE = 300
 LINES_PER_SECOND = 10.0
 LINES_AT_ONCE = 50.0
 """Lines for people: more than that nobody reads, and strangers could make any number."""
-
-_TOPICS: dict[str, tuple[type[messages.Message], ...]] = {
-    "req": (
-        messages.Refusal,
-        messages.Credit,
-        messages.CatchUp,
-        messages.ChunkRequest,
-        messages.Holding,
-    ),
-    "results": (messages.Result,),
-    "status": (messages.Status,),
-}
-"""What a session may say under its key, by the kind of topic."""
 
 _LOGGER = logging.getLogger("shoal.coordinator")
 
@@ -147,14 +129,13 @@ class Server:
         self._versions = recovered.versions
         self._secret = directory.read_secret()
         self._recorder = Recorder(spec, directory, log, self._result_kept, self._frozen, self._fail)
-        self._first_task = (leader.epoch - 1) * TASKS_PER_EPOCH + 1
-        self._first_version = recovered.version
+        first_task = (leader.epoch - 1) * TASKS_PER_EPOCH + 1
         self._pool = Pool(
             spec,
             recovered.version,
             now(),
             episodes=self._versions.current.episodes,
-            first_task=self._first_task,
+            first_task=first_task,
             unjudged=recovered.unjudged,
             elapsed=recovered.seconds,
             used=recovered.used,
@@ -202,6 +183,23 @@ class Server:
             spec.policy.initial_digest,
         )
 
+        self._reception = Reception(
+            spec,
+            leader,
+            self._secret,
+            self._peers,
+            self._versions,
+            first_task,
+            self._pool.sessions,
+            self._voice,
+            self._serving,
+            decide=self._decide,
+            on_result=self._decide_result,
+            is_behind=self._is_behind,
+            say=self._say,
+            over=self._over,
+        )
+
     async def run(self) -> Outcome:
         """Lead the run until it ends or is paused.
 
@@ -215,6 +213,7 @@ class Server:
         for service in (
             self._link.run(),
             self._contact.wait(),
+            self._reception.greet_for_ever(),
             self._serving.run(),
             self._tick_for_ever(),
             self._beat_for_ever(),
@@ -301,10 +300,7 @@ class Server:
                 self._hear_who(payload)
             elif parsed.run == self._leader.run and parsed.worker and parsed.session:
                 id = SessionId(parsed.worker, parsed.session)
-                if wrapping_of(payload) is Wrapping.SIGNED:
-                    self._hear_signed(parsed.kind, id, payload)
-                else:
-                    self._hear_sealed(parsed.kind, id, payload)
+                self._reception.hear(parsed.kind, id, payload)
         except WireError as error:
             _LOGGER.debug("ignored a message on %s: %s", topic, error)
 
@@ -327,84 +323,13 @@ class Server:
         self._answering = None
         self._voice.here(self._run_state)
 
-    def _hear_signed(self, kind: topics.Kind, id: SessionId, payload: bytes) -> None:
-        if kind == "req":
-            self._hear_hello(id, payload)
-        elif kind == "status":
-            bye = self._peers.read_bye(id, payload, now())
-            self._decide(Left(id, bye.reason))
-
-    def _hear_hello(self, id: SessionId, payload: bytes) -> None:
-        version, digest = self._versions.current.version, self._versions.digest
-        greeting = self._peers.greet(id, payload, version, digest, now())
-        hello = greeting.hello
-        if hello.version > version and not self._recovered.gathered and not greeting.refused:
-            self._fail(Behind(self._leader.run, hello.version, version))
-            return
-        self._voice.welcome(id, greeting.answer)
-        if greeting.refused:
-            self._say(f"{id} is not let in: {greeting.refused}")
-            return
-        peer = self._peers.get(id)
-        if peer is not None and self._leader.may_be_succeeded_by(peer.worker_key):
-            self._voice.entrust(peer)
-        session = self._pool.sessions.get(id)
-        if session is not None and not (session.leases or session.credit or hello.credit):
-            self._decide(Heard(id))  # who takes no tasks only wants to know that we live
-            return
-        current = [h for h in hello.held if not self._went_without(h.task, h.version)]
-        held = genuine(self._leader.run, self._secret, id, current)
-        stands_by = hello.device == STANDBY
-        self._decide(Joined(id, hello.credit, hello.speed, held, stands_by))
-
-    def _hear_sealed(self, kind: topics.Kind, id: SessionId, payload: bytes) -> None:
-        peer = self._peers.get(id)
-        if peer is None:
-            return  # of an earlier life of ours: it says hello once it hears our epoch
-        message = open_sealed(payload, peer.session_key, "to coordinator")
-        if not isinstance(message, _TOPICS.get(kind, ())):
-            raise WireError(f"a {type(message).__name__.lower()} where it does not belong")
-        if self._peers.should_remind(id, now()):
-            self._voice.ask_for_hello(peer)
-        match message:
-            case messages.Result():
-                self._hear_result(peer, message)
-            case messages.Refusal():
-                blame = message.cause in ("worker", "spec")
-                self._decide(Refused(id, message.task, blame, message.reason))
-            case messages.Credit():
-                self._decide(Heard(id, message.credit))
-            case messages.CatchUp() | messages.ChunkRequest():
-                self._decide(Heard(id))
-                self._serving.ask(peer, message)
-            case messages.Holding():
-                self._decide(Heard(id))
-                self._serving.holding(id, message.version)
-            case _:
-                self._decide(Heard(id))
-
-    def _hear_result(self, peer: Peer, message: messages.Result) -> None:
-        try:
-            arrived = judge(self.spec, self._leader.run, self._secret, peer.id, message)
-        except WireError as error:
-            reason = f"its result is refused: {error}"
-            self._say(f"{peer.id}: {reason}")
-            self._voice.acknowledge(
-                peer, SendAcknowledge(peer.id, (message.name,), "refused", str(error))
-            )
-            self._decide(Refused(peer.id, message.task, True, reason))
-            return
-        if self._went_without(message.task, message.version):
-            why = f"the run went another way before version {message.version}"
-            self._voice.acknowledge(peer, SendAcknowledge(peer.id, (message.name,), "late", why))
-            self._decide(Heard(peer.id))
-        else:
-            self._decide_result(message, arrived)
-
-    def _went_without(self, task: int, version: int) -> bool:
-        """Whether somebody before us gave the task at a version that only its own updates led to:
-        ours of that number has other parameters."""
-        return task < self._first_task and version > self._first_version
+    def _is_behind(self, version: int) -> bool:
+        """Whether a worker at that version proves that we can't lead; then we stop."""
+        ours = self._versions.current.version
+        if version <= ours or self._recovered.gathered:
+            return False
+        self._fail(Behind(self._leader.run, version, ours))
+        return True
 
     def _result_kept(self, results: tuple[Named, ...]) -> None:
         self._decide(Kept(results))

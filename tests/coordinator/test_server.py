@@ -122,12 +122,12 @@ async def test_lines_beyond_what_people_read_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "LINES_AT_ONCE", 3.0)
-    monkeypatch.setattr(server, "LINES_PER_SECOND", 50.0)
+    monkeypatch.setattr(server, "LINES_PER_SECOND", 20.0)
     async with led(spec_of(), tmp_path) as run, run.worker(busy=False) as worker:
         await worker.until(lambda: bool(worker.heard.welcomes))
-        for _ in range(30):
+        for hellos in range(2, 32):
             worker.say_hello()
-        await worker.until(lambda: len(worker.heard.welcomes) >= 31)
+            await worker.until(lambda: len(worker.heard.welcomes) == hellos)  # noqa: B023
         async with asyncio.timeout(DEADLINE):
             while not any("lines are left out" in line for line in run.lines):
                 worker.say_hello()
