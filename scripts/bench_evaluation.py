@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from protocol.spec import RunSpec, parse
 from worker.evaluation import environments
 from worker.evaluation.jobs import EvaluationJob, Normalization
-from worker.evaluation.lanes import Environment, Lanes, lane_count, member_seeds
+from worker.evaluation.lanes import Lanes, lane_count, member_seeds
+from worker.evaluation.playing import Environment
 
 LIMIT = 500
 STEP_SECONDS = 10e-6  # of CartPole, about
@@ -151,7 +152,7 @@ def compare(spec: RunSpec, case: Case, turns: int) -> dict[str, Any]:
         "case": case.name,
         "normalizer": spec.normalizer.enabled,
         "episode_steps": steps / (2 * case.job.count),
-        "lanes": lanes.count,
+        "lanes": lanes.instances.count,
         "steps_per_second": statistics.median(rates["ours"]),
         "bare_steps_per_second": statistics.median(rates["random"]),
         "replay_steps_per_second": statistics.median(rates["replay"]),

@@ -48,6 +48,12 @@ def join(
     cores: Annotated[
         str, typer.Option(help="Evaluation processes: a number, all, or auto for all but one.")
     ] = "1",
+    cpu_share: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE", help="How much of each of these cores evaluation may use: 10%, or 0.1."
+        ),
+    ] = "100%",
     credit: Annotated[
         int, typer.Option(min=1, max=64, help="Tasks held at once: 2 hides the way to the host.")
     ] = 2,
@@ -81,6 +87,7 @@ def join(
 ) -> None:
     """Lend this machine to a run: evaluate its policies until the run ends, or Ctrl-C."""
     children = cores_granted(cores, usable_cores())
+    share = share_of_a_core(cpu_share)
     limit = bytes_per_second(upload_limit)
 
     from protocol.address import parse_address
@@ -96,6 +103,7 @@ def join(
         address=address,
         name=name,
         children=children,
+        cpu_share=share,
         credit=credit,
         allowed=tuple(allow_module or ()),
         once=once,
@@ -117,6 +125,18 @@ def cores_granted(text: str, usable: int) -> int:
     if text.isdecimal() and 1 <= int(text) <= 1024:
         return int(text)
     raise ShoalError(f"--cores {text[:40]!r}: must be all, auto, or a number from 1 to 1024")
+
+
+def share_of_a_core(text: str) -> float:
+    """What `--cpu-share` says: from 1% to 100%, or the same as a number from 0.01 to 1."""
+    match = re.fullmatch(r"(\d{1,3}(?:\.\d{1,9})?) ?(%?)", text.strip(), re.ASCII)
+    share = float(match[1]) / (100.0 if match[2] else 1.0) if match else 0.0
+    if not 0.01 <= share <= 1.0:
+        raise ShoalError(
+            f"--cpu-share {text[:40]!r}: must be a share of a core from 1% to 100%, such as 10% "
+            "or 0.1"
+        )
+    return share
 
 
 def bytes_per_second(text: str) -> float:

@@ -16,10 +16,10 @@ from protocol.errors import ShoalError
 from protocol.identity import Identity, new_session
 from protocol.link import FatalLinkError, Link, Will, client_id
 from protocol.spec import RunSpec
-from worker import commands, replica, serving, session
+from worker import commands, news, replica, serving, session
 from worker.console import Console
 from worker.discovery import find_run
-from worker.evaluation.jobs import EnvironmentUnavailable, WorkerFailure
+from worker.evaluation.jobs import EnvironmentUnavailable, Evaluation, WorkerFailure
 from worker.handshake import Handshake
 from worker.session import Session
 from worker.threads import in_thread
@@ -58,6 +58,7 @@ class Settings:
     Attributes:
         address: of the broker, with or without a run.
         children: evaluation processes.
+        cpu_share: of a core that each of them may use.
         credit: tasks held at once.
         allowed: modules that may register environments.
         once: end, instead of waiting, where broker or run are not there.
@@ -67,6 +68,7 @@ class Settings:
     address: Address
     name: str = ""
     children: int = 1
+    cpu_share: float = 1.0
     credit: int = 2
     allowed: tuple[str, ...] = ()
     once: bool = False
@@ -151,7 +153,7 @@ class Daemon:
         chosen = session.Settings(
             credit=self.settings.credit,
             name=self.settings.name or self._identity.worker[:6],
-            device=f"cpu x{self.settings.children}",
+            device=news.device(self.settings.children, self.settings.cpu_share),
             checked=self.settings.address.fingerprint is not None,
             upload_limit=self.settings.upload_limit,
         )
@@ -265,9 +267,7 @@ class Daemon:
                 task = asyncio.ensure_future(self._evaluate(command))
                 self._evaluations[command.task] = task
             case commands.Abandon():
-                evaluation = self._evaluations.pop(command.task, None)
-                if evaluation is not None:
-                    evaluation.cancel()
+                self._abandon(command.task)
             case commands.StartEvaluation():
                 self._start(self._start_evaluators(command.spec))
             case commands.Leave():
@@ -303,7 +303,7 @@ class Daemon:
         """Let the children load what any run needs while the epoch is on its way."""
         from worker.evaluation.children import Evaluators
 
-        self._evaluators = Evaluators()
+        self._evaluators = Evaluators(share=self.settings.cpu_share, on_ready=self._on_ready)
         self._evaluators.prepare(self.settings.children)
 
     async def _start_evaluators(self, spec: RunSpec) -> None:
@@ -313,22 +313,43 @@ class Daemon:
             await evaluators.start(spec, self.settings.children, self.settings.allowed)
         except EnvironmentUnavailable as error:
             self._do(self._the_session.cannot_evaluate(str(error), now()))
-        else:
-            self._do(
-                self._the_session.can_evaluate(evaluators.speed, evaluators.numeric_class, now())
-            )
+
+    def _on_ready(self) -> None:
+        """One more evaluation process is ready."""
+        evaluators, settings = self._evaluators, self.settings
+        assert evaluators is not None
+        speed, ready = evaluators.speed, evaluators.ready
+        if ready in (1, settings.children):
+            self._console.say(news.ready(speed, ready, settings.children, settings.cpu_share))
+        self._do(self._the_session.can_evaluate(speed, evaluators.numeric_class, now()))
 
     async def _evaluate(self, command: commands.Evaluate) -> None:
+        session, task = self._the_session, command.task
+
+        def on_part(part: Evaluation) -> None:
+            self._do(session.part_evaluated(task, part, now()))
+
         try:
             await self._give_theta(command.point)
             assert self._evaluators is not None
-            evaluation = await self._evaluators.evaluate(command.job)
+            evaluation = await self._evaluators.evaluate(command.job, on_part)
         except (WorkerFailure, ShoalError) as error:
-            del self._evaluations[command.task]
-            self._do(self._the_session.evaluation_failed(command.task, str(error), now()))
+            del self._evaluations[task]
+            self._do(session.evaluation_failed(task, str(error), now()))
         else:
-            del self._evaluations[command.task]
-            self._do(self._the_session.evaluated(command.task, evaluation, now()))
+            del self._evaluations[task]
+            self._do(session.evaluated(task, evaluation, now()))
+
+    def _abandon(self, task: int) -> None:
+        """Stop evaluating a task; what is finished of it is told first, which takes a moment."""
+        evaluation = self._evaluations.pop(task, None)
+        if evaluation is None:
+            self._do(self._the_session.abandoned(task, now()))
+        else:
+            evaluation.add_done_callback(
+                lambda _: self._do(self._the_session.abandoned(task, now()))
+            )
+            evaluation.cancel()
 
     async def _give_theta(self, point: Point) -> None:
         """See that the processes have a version's parameters; they are sent once."""

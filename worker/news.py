@@ -85,3 +85,19 @@ def idle_because(
     if presence.phase == "updating":
         return "the update is being made"
     return "waiting for a task"
+
+
+def device(children: int, share: float) -> str:
+    """What runs the evaluations, for the host."""
+    return f"cpu x{children}" + (f" at {_percent(share)}" if share < 1.0 else "")
+
+
+def ready(speed: float, ready: int, children: int, share: float) -> str:
+    """So many of the evaluation processes are ready, each for a share of a core."""
+    cores = f"{ready} of {children} cores" if ready < children else counted(children, "core")
+    limit = f"{_percent(share)} of " if share < 1.0 else ""
+    return f"evaluation is ready: {speed:,.0f} steps/s ({limit}{cores})"
+
+
+def _percent(share: float) -> str:
+    return f"{100.0 * share:.3g} %"

@@ -20,7 +20,8 @@ from protocol.spec import RunSpec
 from protocol.state import params_hash
 from worker.evaluation import environments
 from worker.evaluation.jobs import EvaluationJob, Normalization
-from worker.evaluation.lanes import Environment, Lanes
+from worker.evaluation.lanes import Lanes
+from worker.evaluation.playing import Environment
 
 FILMS = (".mp4", ".gif")
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")

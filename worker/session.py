@@ -202,12 +202,17 @@ class Session:
         return self._pump(now)
 
     def can_evaluate(self, speed: float, numeric_class: bytes, now: float) -> list[Command]:
-        """The evaluation processes are ready; `speed` in environment steps per second."""
+        """Evaluation processes are ready, or more of them than before.
+
+        `speed` is that of all, in environment steps per second. More speed needs no hello of its
+        own: the coordinator measures it.
+        """
+        known = self._introduction
         self._introduction = Introduction(
             self.settings.name, self.settings.device, speed, numeric_class
         )
-        self._commands.append(Say(f"evaluation is ready: {speed:,.0f} steps/s"))
-        self._presence.greet(now)
+        if known is None or known.numeric_class != numeric_class:
+            self._presence.greet(now)
         return self._pump(now)
 
     def cannot_evaluate(self, reason: str, now: float) -> list[Command]:

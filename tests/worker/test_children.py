@@ -1,5 +1,6 @@
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -23,12 +24,13 @@ from worker.evaluation.jobs import (
     Evaluation,
     EvaluationJob,
     WorkerFailure,
+    join,
 )
 from worker.evaluation.lanes import Lanes
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SIGMA = 0.3
-DEADLINE = 30.0
+DEADLINE = 20.0
 EVERY = 1009  # seeds of trouble; none of the first directions has one
 
 
@@ -53,12 +55,23 @@ def assert_same(a: Evaluation, b: Evaluation) -> None:
     assert (a.observed, a.failed) == (b.observed, b.failed)
 
 
+def waiting(gate: Path) -> RunSpec:
+    return toy(trouble="hang", every=EVERY, gate=str(gate))
+
+
 async def started(spec: RunSpec, children: int) -> Evaluators:
     evaluators = Evaluators(DEADLINE)
     await evaluators.start(spec, children, [TOYS])
     view = reference.normalization(spec) if spec.normalizer.enabled else None
     await evaluators.set_theta(0, reference.theta(spec), view)
     return evaluators
+
+
+async def whole(evaluators: Evaluators, job: EvaluationJob) -> Evaluation:
+    """The evaluation of a job, whatever was told of it beforehand."""
+    parts: list[Evaluation] = []
+    parts.append(await evaluators.evaluate(job, parts.append))
+    return join(sorted(parts, key=lambda part: part.first))
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -71,6 +84,11 @@ async def until(true: Callable[[], bool]) -> None:
 
 def processes(evaluators: Evaluators) -> list[int]:
     return [child.process.pid for child in evaluators._children]
+
+
+def retrying(evaluators: Evaluators) -> bool:
+    """Whether something is tried a second time."""
+    return any(child.parts and child.parts[0].suspect for child in evaluators._children)
 
 
 def alive(pid: int) -> bool:
@@ -89,7 +107,7 @@ async def gate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pool(gate: Path) -> AsyncIterator[Evaluators]:
     """Two children that every test leaves as it found them: usable."""
-    evaluators = await started(toy(trouble="hang", every=EVERY, gate=str(gate)), 2)
+    evaluators = await started(waiting(gate), 2)
     yield evaluators
     await evaluators.close()
 
@@ -107,13 +125,13 @@ async def full(pool: Evaluators) -> None:
 
 async def assert_usable(pool: Evaluators) -> None:
     job = members(0, 3)
-    assert_same(await asyncio.wait_for(pool.evaluate(job), DEADLINE), alone(toy(), job))
+    assert_same(await asyncio.wait_for(whole(pool, job), DEADLINE), alone(toy(), job))
 
 
 async def test_two_children_give_what_one_process_gives(pool):
     job = members(0, 40, episodes=2)
     assert len(processes(pool)) == 2
-    assert_same(await pool.evaluate(job), alone(toy(), job))
+    assert_same(await whole(pool, job), alone(toy(), job))
 
 
 async def test_one_and_two_children_agree_on_continuous_actions():
@@ -130,8 +148,8 @@ async def test_one_and_two_children_agree_on_continuous_actions():
     for evaluators in (one, two):
         await evaluators.set_theta(0, reference.theta(spec))
     for job in jobs:
-        found = await one.evaluate(job)
-        assert_same(found, await two.evaluate(job))
+        found = await whole(one, job)
+        assert_same(found, await whole(two, job))
         assert_same(found, alone(spec, job))
         assert (found.lengths == 50).all() and np.ptp(found.returns) > 0
     await asyncio.gather(one.close(), two.close())
@@ -146,44 +164,48 @@ async def test_prepared_children_may_be_closed_unused():
     assert not any(alive(pid) for pid in pids)
 
 
-async def test_a_child_killed_in_mid_job_fails_the_job_and_is_replaced(pool):
+async def test_a_child_killed_once_in_mid_job_costs_a_retry(pool, gate):
+    await full(pool)
     before = processes(pool)
-    job = asyncio.create_task(pool.evaluate(cursed()))
+    job = asyncio.create_task(whole(pool, cursed()))
     await until(lambda: any(child.parts for child in pool._children))
     victim = next(child for child in pool._children if child.parts).process.pid
     os.kill(victim, signal.SIGKILL)
-    with pytest.raises(WorkerFailure, match="SIGKILL"):
-        await asyncio.wait_for(job, DEADLINE)
-    await assert_usable(pool)
+    await until(lambda: retrying(pool))
+    gate.touch()
+    found = await asyncio.wait_for(job, DEADLINE)
+    assert_same(found, alone(waiting(gate), cursed()))
+    assert found.failed == ()
     await full(pool)
+    gate.unlink()
     assert victim not in processes(pool) and len(set(before) & set(processes(pool))) == 1
     await asyncio.gather(*(assert_usable(pool) for _ in range(6)))
 
 
 async def test_what_a_lost_child_had_not_begun_is_done_by_another(pool, gate):
     await full(pool)
-    blocked = [asyncio.create_task(pool.evaluate(cursed())) for _ in range(2)]
+    blocked = [asyncio.create_task(whole(pool, cursed())) for _ in range(2)]
     await until(lambda: sum(bool(child.parts) for child in pool._children) == 2)
     queued = [asyncio.create_task(assert_usable(pool)) for _ in range(2)]
     await until(lambda: all(len(child.parts) == 2 for child in pool._children))
     os.kill(processes(pool)[0], signal.SIGKILL)
-    await until(lambda: any(task.done() for task in blocked))
+    await until(lambda: retrying(pool))
     gate.touch()
     await asyncio.wait_for(asyncio.gather(*queued), DEADLINE)
-    outcomes = await asyncio.gather(*blocked, return_exceptions=True)
+    for found in await asyncio.gather(*blocked):
+        assert_same(found, alone(waiting(gate), cursed()))
     gate.unlink()
-    assert sorted(isinstance(outcome, WorkerFailure) for outcome in outcomes) == [False, True]
 
 
 async def test_a_cancelled_job_leaves_the_pool_usable(pool, gate):
     await full(pool)
-    held = [asyncio.create_task(pool.evaluate(cursed())) for _ in range(2)]
+    held = [asyncio.create_task(whole(pool, cursed())) for _ in range(2)]
     await until(lambda: all(child.parts for child in pool._children))
-    waiting = asyncio.create_task(pool.evaluate(members(0, 64)))
+    queued = asyncio.create_task(whole(pool, members(0, 64)))
     await until(lambda: all(len(child.parts) == 2 for child in pool._children))
-    for task in (waiting, *held):
+    for task in (queued, *held):
         task.cancel()
-    done = await asyncio.gather(waiting, *held, return_exceptions=True)
+    done = await asyncio.gather(queued, *held, return_exceptions=True)
     assert all(isinstance(outcome, asyncio.CancelledError) for outcome in done)
     assert not pool._queue
     gate.touch()
@@ -193,7 +215,7 @@ async def test_a_cancelled_job_leaves_the_pool_usable(pool, gate):
 
 async def test_cancelling_stops_the_work_itself(pool, gate):
     gate.touch()
-    long = asyncio.create_task(pool.evaluate(members(0, 4000, episodes=1000)))
+    long = asyncio.create_task(whole(pool, members(0, 4000, episodes=1000)))
     await until(lambda: all(child.parts for child in pool._children))
     long.cancel()
     await assert_usable(pool)
@@ -204,15 +226,16 @@ async def test_a_step_that_does_not_return_is_found_and_closing_does_not_wait_fo
     evaluators = await started(toy(trouble="hang", every=EVERY), 1)
     before = processes(evaluators)
     evaluators.patience = 1.5
-    with pytest.raises(WorkerFailure, match=r"said nothing for 1.5 s: a step.*ToyWalk-v0 does not"):
-        await asyncio.wait_for(evaluators.evaluate(cursed()), DEADLINE)
+    ((direction, reason),) = (await asyncio.wait_for(whole(evaluators, cursed()), DEADLINE)).failed
+    assert direction == cursed().first
+    assert re.match(r"twice its process said nothing for 1.5 s: a step.*ToyWalk-v0 does n", reason)
     evaluators.patience = DEADLINE
     await until(lambda: any(child.ready for child in evaluators._children))
     await assert_usable(evaluators)
     pids = processes(evaluators)
     assert pids != before and not alive(before[0])
 
-    job = asyncio.create_task(evaluators.evaluate(cursed()))
+    job = asyncio.create_task(whole(evaluators, cursed()))
     await until(lambda: any(child.parts for child in evaluators._children))
     await asyncio.wait_for(evaluators.close(), DEADLINE)
     with pytest.raises(WorkerFailure, match="closed"):
@@ -224,7 +247,7 @@ async def test_failed_episodes_come_back_named_and_what_was_printed_does_not():
     kwargs = {"trouble": "raise", "every": 4}
     evaluators = await started(run_spec("ToyChatter-v0", environment={"kwargs": kwargs}), 1)
     job = members(0, 12)
-    found = await evaluators.evaluate(job)
+    found = await whole(evaluators, job)
     await evaluators.close()
     assert found.failed and "broken leg" in found.failed[0][1]
     assert_same(found, alone(run_spec("ToyWalk-v0", environment={"kwargs": kwargs}), job))
@@ -237,12 +260,12 @@ async def test_versions_are_kept_until_they_are_dropped(pool):
     job = EvaluationJob("centre", 5, 0, 4)
     lanes = Lanes(spec, environments.maker(spec.environment, [TOYS]), 2)
     expected = lanes.evaluate(job, other, reference.normalization(spec))
-    assert_same(await pool.evaluate(job), expected)
+    assert_same(await whole(pool, job), expected)
     await assert_usable(pool)
     pool.drop(5)
     pool.drop(6)
     with pytest.raises(WorkerFailure, match="version 5 is not among"):
-        await pool.evaluate(job)
+        await whole(pool, job)
 
 
 async def test_interrupts_do_not_reach_the_children(pool):
@@ -259,7 +282,7 @@ async def test_an_environment_that_is_not_here_is_said_at_the_start():
         await evaluators.start(run_spec("CartPole-v9"), 2)
     assert not evaluators._children
     with pytest.raises(WorkerFailure):
-        await evaluators.evaluate(members(0, 1))
+        await whole(evaluators, members(0, 1))
 
 
 async def test_a_child_killed_before_it_is_ready_is_replaced():
@@ -289,7 +312,7 @@ async def test_a_child_ends_with_its_pipe_or_its_parent_whichever_is_first(end):
     parent = subprocess.Popen([sys.executable, "-c", HOLDER], stdin=requests, stdout=answers)
     os.close(requests)
     os.close(answers)
-    os.write(ours, pipe.frame(pipe.Configure(b"", ())))
+    os.write(ours, pipe.frame(pipe.Configure(b"", (), 1.0)))
     header = await asyncio.to_thread(os.read, replies, pipe.HEADER)
     body = os.read(replies, pipe.length(header, 1000))
     assert isinstance(pipe.reply(body), pipe.Unavailable)
@@ -312,7 +335,7 @@ from tests.worker import test_children as t
 
 async def main():
     evaluators = await t.started(t.toy(trouble="hang", every=t.EVERY), 1)
-    asyncio.create_task(evaluators.evaluate(t.cursed()))
+    asyncio.create_task(t.whole(evaluators, t.cursed()))
     await t.until(lambda: bool(evaluators._children[0].parts))
     print(t.processes(evaluators)[0], flush=True)
     await asyncio.sleep(60)

@@ -23,7 +23,7 @@ from worker.evaluation.jobs import (
 
 
 def probed(spec: RunSpec) -> Any:
-    return probe_module.probe(spec, environments.maker(spec.environment, [TOYS]), lambda: None)
+    return probe_module.probe(spec, environments.maker(spec.environment, [TOYS]), lambda take: None)
 
 
 @given(
@@ -47,9 +47,10 @@ def test_parts_are_consecutive_even_and_whole(kind, first, count, parts):
 
 def test_parts_are_joined_in_order_and_exactly():
     first = Evaluation(
-        np.array([[1.0, 2.0]]), np.array([[3, 4]]), ObservationSums(7, (5,), (9,)), (), 0.5
+        7, np.array([[1.0, 2.0]]), np.array([[3, 4]]), ObservationSums(7, (5,), (9,)), (), 0.5
     )
     second = Evaluation(
+        8,
         np.array([[np.nan, np.nan]]),
         np.array([[0, 0]]),
         ObservationSums(0, (0,), (0,)),
@@ -57,6 +58,9 @@ def test_parts_are_joined_in_order_and_exactly():
         0.25,
     )
     joined = join([first, second])
+    assert (joined.first, joined.end) == (7, 9)
+    with pytest.raises(ValueError, match="do not join"):
+        join([second, first])
     np.testing.assert_array_equal(joined.returns, [[1.0, 2.0], [np.nan, np.nan]])
     assert joined.lengths.tolist() == [[3, 4], [0, 0]]
     assert joined.observed == first.observed
@@ -123,7 +127,7 @@ def test_the_probe_takes_few_steps(monkeypatch):
     spec = run_spec("CartPole-v1")
     known = environments.maker(spec.environment)
     counting = Counting(known.environment, known.registration, known.limit)
-    probe_module.probe(spec, counting, lambda: None)
+    probe_module.probe(spec, counting, lambda take: None)
     played = 2 * probe_module.DIRECTIONS * probe_module.STEPS
     assert 0 < steps <= (2 + 1 + 3) * played
 

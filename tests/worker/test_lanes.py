@@ -199,7 +199,7 @@ def test_a_pulse_that_raises_ends_the_job_and_leaves_the_lanes_usable():
     expected = played.evaluate(members(0, 5), theta)
     ticks = iter(range(4))
 
-    def pulse() -> None:
+    def pulse(take: Any) -> None:
         if next(ticks, None) is None:
             raise KeyError("enough")
 

@@ -15,16 +15,19 @@ from typing import TYPE_CHECKING, BinaryIO
 from protocol.errors import ShoalError
 from protocol.packing import WireError
 from worker.evaluation import pipe
+from worker.evaluation.throttle import Throttle
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from protocol.spec import RunSpec
-    from worker.evaluation.jobs import Normalization
-    from worker.evaluation.lanes import Lanes
+    from worker.evaluation.jobs import Evaluation, Normalization
+    from worker.evaluation.lanes import Lanes, Take
 
 ALIVE_SECONDS = 1.0
+REST_SECONDS = 0.05
+"""Rest at a time, after which cancelled parts and signs of life are thought of."""
 REASON_LENGTH = 1000
 PR_SET_PDEATHSIG = 1
 
@@ -73,7 +76,9 @@ class Child:
         self.versions: dict[int, tuple[NDArray[np.float32], Normalization | None]] = {}
         self.spec: RunSpec | None = None
         self.lanes: Lanes | None = None
+        self.throttle: Throttle | None = None
         self.part = -1
+        self.began = 0.0
         self.next_alive = 0.0
 
     def serve(self) -> None:
@@ -94,14 +99,35 @@ class Child:
         self.outgoing.write(pipe.frame(reply))
         self.outgoing.flush()
 
-    def pulse(self) -> None:
-        """Say about once a second that work goes on; raise `Interrupted` where it should not."""
-        if self.part in self.inbox.cancelled:
-            raise Interrupted
-        now = time.monotonic()
-        if now >= self.next_alive:
+    def trial_pulse(self, take: Take) -> None:
+        """Say about once a second that the trial goes on."""
+        if time.monotonic() >= self.next_alive:
+            self.say_alive(None)
+
+    def pulse(self, take: Take) -> None:
+        """Between the steps of a part: say what is finished, rest, stop where nobody waits."""
+        while True:
+            if self.part in self.inbox.cancelled:
+                if (finished := take()) is not None:
+                    self.say_evaluated(finished)
+                raise Interrupted
+            now = time.monotonic()
+            if now >= self.next_alive:
+                self.say_alive(take())
+            if self.throttle is None:
+                return
+            rest = self.throttle.rest(time.process_time(), now)
+            if not rest:
+                return
+            time.sleep(min(rest, REST_SECONDS))
+
+    def say_alive(self, finished: Evaluation | None) -> None:
+        """Give a sign of life, which carries what is finished."""
+        if finished is None:
             self.say(pipe.Alive())
-            self.next_alive = now + ALIVE_SECONDS
+        else:
+            self.say_evaluated(finished)
+        self.next_alive = time.monotonic() + ALIVE_SECONDS
 
     def configure(self, request: pipe.Configure) -> None:
         """Load what evaluation needs, make the environment and try it out."""
@@ -113,16 +139,18 @@ class Child:
 
             spec = self.spec = from_bytes(request.spec)
             maker = environments.maker(spec.environment, request.allowed)
-            found = probe(spec, maker, self.pulse)
+            found = probe(spec, maker, self.trial_pulse)
             count = lane_count(spec.size, 1.0 / found.speed)
             self.lanes = Lanes(spec, maker, count, fresh=found.fresh)
+            if request.share < 1.0:
+                self.throttle = Throttle(request.share, time.process_time(), time.monotonic())
         except ShoalError as error:
             self.say(pipe.Unavailable(_shortened(str(error))))
         except Exception as error:
             traceback.print_exc()
             self.say(pipe.Unavailable(_shortened(f"evaluation can't start here: {error!r}")))
         else:
-            self.say(pipe.Ready(found.speed, found.numeric_class))
+            self.say(pipe.Ready(found.speed * request.share, found.numeric_class))
 
     def keep(self, request: pipe.Theta) -> None:
         """Keep a version's parameters."""
@@ -136,9 +164,9 @@ class Child:
 
     def evaluate(self, request: pipe.Evaluate) -> None:
         """Evaluate a part."""
-        self.part = request.part
+        self.part, self.began = request.part, time.perf_counter()
         try:
-            self.say(self.evaluated(request))
+            self.say_evaluated(self.evaluated(request))
         except Interrupted:
             self.say(pipe.Failed(request.part, "cancelled"))
         except ShoalError as error:
@@ -150,16 +178,14 @@ class Child:
             self.part = -1
             self.inbox.cancelled.discard(request.part)
 
-    def evaluated(self, request: pipe.Evaluate) -> pipe.Evaluated:
-        """The reply to a part."""
-        from protocol import normalizer
+    def evaluated(self, request: pipe.Evaluate) -> Evaluation:
+        """What a part gave, less what its pulses told."""
         from worker.evaluation.jobs import EvaluationJob
 
         if self.lanes is None:
             raise ShoalError("a part was asked for before the environment was ready")
         if request.version not in self.versions:
             raise ShoalError(f"version {request.version} is not among the parameters kept here")
-        begin = time.perf_counter()
         job = EvaluationJob(
             request.kind,
             request.version,
@@ -169,15 +195,22 @@ class Child:
             request.sigma,
         )
         theta, normalization = self.versions[request.version]
-        result = self.lanes.evaluate(job, theta, normalization, self.pulse)
-        return pipe.Evaluated(
-            request.part,
-            result.returns.tobytes(),
-            result.lengths.tobytes(),
-            normalizer.to_bytes(result.observed) if result.observed else b"",
-            result.failed,
-            time.perf_counter() - begin,
+        return self.lanes.evaluate(job, theta, normalization, self.pulse)
+
+    def say_evaluated(self, found: Evaluation) -> None:
+        """Tell the returns of the next directions of the part in hand."""
+        from protocol import normalizer
+
+        began, self.began = self.began, time.perf_counter()
+        reply = pipe.Evaluated(
+            self.part,
+            found.returns.tobytes(),
+            found.lengths.tobytes(),
+            normalizer.to_bytes(found.observed) if found.observed else b"",
+            found.failed,
+            self.began - began,
         )
+        self.say(reply)
 
 
 def main() -> None:

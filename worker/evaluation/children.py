@@ -6,12 +6,8 @@ import asyncio
 import contextlib
 import dataclasses
 import itertools
-import os
-import signal
-import sys
 from collections import deque
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,14 +17,16 @@ from protocol.packing import WireError
 from protocol.spec import RunSpec
 from worker.evaluation import pipe
 from worker.evaluation.jobs import (
+    REASON_LENGTH,
     EnvironmentUnavailable,
     Evaluation,
     EvaluationJob,
     Normalization,
     WorkerFailure,
-    join,
     split,
 )
+from worker.evaluation.process import Child, Lost
+from worker.evaluation.progress import OnPart, Part, Work
 from worker.threads import in_thread
 
 HELD = 2  # parts a child has at once: the one in hand and the next
@@ -36,170 +34,83 @@ PARTS_PER_CHILD = 2  # of a job, so that who is done early takes some of another
 SMALLEST_PART = 16  # episodes: fewer would leave lanes empty
 TRIES = 3
 """Children that may be lost, whatever killed them, before a start is given up."""
+MOST_CRASHED = 3
+"""Directions of a job that may end the process they are alone in: more are no fault of theirs."""
 STARTS_LONGER = 10  # times the patience: kernels may have to be compiled on a slow machine
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds before a child that did not start is tried again
-SINGLE_THREADED = dict.fromkeys(
-    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
-)
+LOOK_SECONDS = 0.5  # between two looks at whether there is something to tell of a job
+HAND_OVER_SECONDS = 1.0
+"""How long a job that is cancelled waits for its children to say what is finished of it."""
 LARGE = 1 << 20  # parameters that are copied beside the event loop
-LAST_WORDS = 2048  # bytes kept of what a child writes to its error stream
-
-
-class Lost(Exception):  # noqa: N818 - what happened to the child, said as such
-    """A child is gone or past hope; the message says how."""
-
-
-@dataclasses.dataclass(eq=False)
-class Part:
-    """A part of a job on its way."""
-
-    number: int
-    job: EvaluationJob
-    result: asyncio.Future[Evaluation]
-
-
-class Child:
-    """One process, from its start to its end.
-
-    Attributes:
-        ready: whether it can evaluate yet.
-        parts: handed out to it and not answered, in order: the first is in hand.
-        patience: the deadline of its next word.
-        ending: whether it is past hope.
-    """
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stdin and process.stdout and process.stderr
-        self.process = process
-        self.ready = False
-        self.parts: deque[Part] = deque()
-        self.patience = asyncio.timeout(None)
-        self.ending = False
-        self._requests, self._replies, self._errors = process.stdin, process.stdout, process.stderr
-        self._last_words = b""
-        self._listening = asyncio.create_task(self._collect_words())
-
-    @classmethod
-    async def spawn(cls) -> Child:
-        """A new process, in a session of its own: a terminal's Ctrl-C does not reach it."""
-        search = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-P",  # modules come from this process's search path, not from the current folder
-            "-m",
-            "worker.evaluation.child",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**os.environ, **SINGLE_THREADED, "PYTHONPATH": search},
-            start_new_session=True,
-        )
-        return cls(process)
-
-    def send(self, frame: bytes) -> None:
-        """Send a frame; it is lost where the process is gone, as `hear` will tell."""
-        self._requests.write(frame)
-
-    async def drain(self) -> None:
-        """Wait until little of what was sent is still here."""
-        with contextlib.suppress(ConnectionError):
-            await self._requests.drain()
-
-    async def hear(self, limit: int) -> pipe.Reply:
-        """The next reply, of at most `limit` bytes. Raises `Lost`."""
-        try:
-            size = pipe.length(await self._replies.readexactly(pipe.HEADER), limit)
-            return pipe.reply(await self._replies.readexactly(size))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            raise Lost(await self.end()) from None
-        except WireError as error:
-            raise Lost(f"an evaluation process spoke out of turn: {error}") from None
-
-    def kill(self) -> None:
-        """End the process and what it started, at once."""
-        self.ending = True
-        if self.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                if sys.platform == "win32":
-                    self.process.kill()
-                else:
-                    os.killpg(self.process.pid, signal.SIGKILL)
-
-    async def end(self) -> str:
-        """See the process to its end, which comes at once; says how it was."""
-        self.kill()
-        code = await self.process.wait()
-        await asyncio.wait({self._listening}, timeout=1.0)
-        self._listening.cancel()
-        self._requests.close()
-        how = f"exit code {code}" if code >= 0 else f"signal {-code}"
-        with contextlib.suppress(ValueError):
-            how = signal.Signals(-code).name
-        lines = self._last_words.decode(errors="replace").split("\n")
-        said = " ".join(next((line for line in reversed(lines) if line.strip()), "").split())[:200]
-        return f"an evaluation process died ({how})" + (f", after saying: {said}" if said else "")
-
-    async def _collect_words(self) -> None:
-        """Keep the last of what the process, environment included, writes to its error stream."""
-        while data := await self._errors.read(1 << 16):
-            self._last_words = (self._last_words + data)[-LAST_WORDS:]
-
-
-async def _to_its_end(child: Child) -> None:
-    """`child.end`, which a cancellation waits for: what is cut off half-way stays open."""
-    ending = asyncio.ensure_future(child.end())
-    try:
-        await asyncio.shield(ending)
-    except asyncio.CancelledError:
-        await ending
-        raise
 
 
 class Evaluators:
     """Evaluates jobs in child processes; used from one event loop.
 
-    A child that dies, or says nothing for `patience` seconds while it has work, is replaced: the
-    part that it had in hand fails with its job, the others go on. Use it on a thread that lives as
-    long, since Linux ends a child with the thread that started it.
+    A child that dies, or says nothing for `patience` seconds while it has work, is replaced. What
+    it had in hand and had not finished is tried once more by a fresh process, one direction after
+    the other: a direction that ends this process too has failed, as if its episode had raised, and
+    is known by name; the others get their returns. Use it on a thread that lives as long, since
+    Linux ends a child with the thread that started it.
 
     Args:
         patience: in seconds; longer than any one step or reset of an environment takes, and than
             the second or so between the signs of life of a child at work.
-
-    Attributes:
-        speed: environment steps per second of all children together, measured at their start.
-        numeric_class: 16 bytes, or none where the environment does not repeat itself.
+        share: of a core that each child may use.
+        on_ready: called whenever a child becomes able to evaluate.
     """
 
-    def __init__(self, patience: float = 60.0) -> None:
+    def __init__(
+        self,
+        patience: float = 60.0,
+        share: float = 1.0,
+        on_ready: Callable[[], None] = lambda: None,
+    ) -> None:
         self.patience = patience
-        self.speed = 0.0
-        self.numeric_class = b""
+        self.share = share
+        self._on_ready = on_ready
         self._spec: RunSpec | None = None
         self._configure = b""
         self._configured = asyncio.Event()
+        self._started: asyncio.Future[None] | None = None
         self._lost_early = 0
-        """children lost, which counts until all have started"""
-        self._starts: list[asyncio.Future[pipe.Ready]] = []
+        """children lost, which counts until one has started"""
         self._thetas: dict[int, bytes] = {}
         self._keepers: list[asyncio.Task[None]] = []
         self._children: list[Child] = []
         self._queue: deque[Part] = deque()
+        self._suspects: deque[Part] = deque()
+        """what lost children had in hand; for fresh ones only, a direction at a time"""
         self._numbers = itertools.count()
         self._resting = 0
         """children that did not start and will be tried again"""
         self._trouble = "evaluation has not been started"
 
+    @property
+    def speed(self) -> float:
+        """Environment steps per second of the children that can evaluate, as they found it."""
+        return sum(found.speed for found in self._findings)
+
+    @property
+    def ready(self) -> int:
+        """How many children can evaluate."""
+        return len(self._findings)
+
+    @property
+    def numeric_class(self) -> bytes:
+        """16 bytes, or none where the environment does not repeat itself."""
+        classes = {found.numeric_class for found in self._findings}
+        return classes.pop() if len(classes) == 1 else b""
+
     def prepare(self, children: int = 1) -> None:
         """Start children before their run is known, since what any run needs takes time to load."""
-        loop = asyncio.get_running_loop()
-        self._starts = [loop.create_future() for _ in range(children)]
-        self._keepers = [asyncio.create_task(self._keep(started)) for started in self._starts]
+        self._started = asyncio.get_running_loop().create_future()
+        self._keepers = [asyncio.create_task(self._keep(self._started)) for _ in range(children)]
 
     async def start(
         self, run_spec: RunSpec, children: int = 1, allowed: Sequence[str] = ()
     ) -> None:
-        """Start the children, unless they are prepared, and wait until all can evaluate.
+        """Start the children, unless they are prepared, and wait until one can evaluate.
 
         Args:
             allowed: modules that the volunteer lets register environments.
@@ -208,22 +119,22 @@ class Evaluators:
             EnvironmentUnavailable: this machine can't run the environment, and why.
         """
         self._spec = run_spec
-        self._configure = pipe.frame(pipe.Configure(spec.to_bytes(run_spec), tuple(allowed)))
+        configure = pipe.Configure(spec.to_bytes(run_spec), tuple(allowed), self.share)
+        self._configure = pipe.frame(configure)
         self._configured.set()
-        if not self._keepers:
+        if self._started is None:
             self.prepare(children)
+        assert self._started is not None
         try:
-            found = await asyncio.gather(*self._starts)
+            await self._started
         except BaseException as error:
             await self.close()
             if isinstance(error, Lost):
                 raise EnvironmentUnavailable(
-                    f"{run_spec.environment.id} can't be evaluated here: {error}"
+                    f"{run_spec.environment.id} can't be evaluated here: "
+                    f"an evaluation process {error}"
                 ) from None
             raise
-        self.speed = sum(ready.speed for ready in found)
-        classes = {ready.numeric_class for ready in found}
-        self.numeric_class = classes.pop() if len(classes) == 1 else b""
 
     async def set_theta(
         self,
@@ -257,83 +168,125 @@ class Evaluators:
             for child in self._children:
                 child.send(pipe.frame(pipe.Drop(version)))
 
-    async def evaluate(self, job: EvaluationJob) -> Evaluation:
+    async def evaluate(self, job: EvaluationJob, on_part: OnPart) -> Evaluation:
         """The returns of a job; jobs asked for at the same time are evaluated in that order.
 
-        Cancelling it stops the work within a step of the environment.
+        Of a job that takes long, `on_part` is told every few seconds what is finished, in runs of
+        consecutive directions. What comes back in the end is the last run, never an empty one:
+        each direction comes once. A job that fails, or is cancelled, is stopped within a step of
+        the environment, and `on_part` is told what is finished of it by then; this takes at most
+        `HAND_OVER_SECONDS`.
 
         Raises:
-            WorkerFailure: a child died or hung over it, or its version is not here.
+            WorkerFailure: it can't be done here, or its version is not here.
         """
         if self._resting == len(self._keepers):
             raise WorkerFailure(self._trouble)
         if job.version not in self._thetas:
             raise WorkerFailure(f"version {job.version} is not among the parameters kept here")
-        loop = asyncio.get_running_loop()
-        parts = [
-            Part(next(self._numbers), piece, loop.create_future())
-            for piece in split(job, self._pieces(job))
-        ]
-        self._queue.extend(parts)
+        work = Work(job)
+        self._queue.extend(
+            Part(next(self._numbers), work, piece) for piece in split(job, self._pieces(job))
+        )
         self._hand_out()
         try:
-            return join(await asyncio.gather(*(part.result for part in parts)))
+            while not work.over.done():
+                await asyncio.wait((work.over,), timeout=LOOK_SECONDS)
+                if work.due(_now()):
+                    _tell(on_part, work.take(_now()))
+            work.over.result()
+        except (asyncio.CancelledError, WorkerFailure):
+            await self._recall(work)
+            _tell(on_part, work.take(_now()))
+            raise
         finally:
-            for part in parts:
-                self._withdraw(part)
+            self._withdraw(work)
+        *others, last = work.take(_now())
+        _tell(on_part, others)
+        return last
 
     async def close(self) -> None:
         """End all children at once; jobs that are still waited for fail."""
-        self._trouble = "evaluation has been closed"
         for child in self._children:
             child.kill()
         keepers, self._keepers = self._keepers, []
         for keeper in keepers:
             keeper.cancel()
         await asyncio.gather(*keepers, return_exceptions=True)
-        self._fail_queue()
+        self._trouble = "evaluation has been closed"
+        self._fail(self._queue)
+        self._fail(self._suspects)
+
+    @property
+    def _findings(self) -> list[pipe.Ready]:
+        return [child.found for child in self._children if child.found is not None]
 
     def _pieces(self, job: EvaluationJob) -> int:
         """Into how many parts a job is cut."""
-        seats = len(self._keepers)
-        if seats == 1:
+        seats = self.ready
+        if seats <= 1:
             return 1
         episodes = job.count * (2 * job.episodes if job.kind == "members" else 1)
         return max(seats, min(PARTS_PER_CHILD * seats, episodes // SMALLEST_PART))
 
     def _hand_out(self) -> None:
-        """Give queued parts to the children that have the fewest."""
-        while self._queue:
-            free = [
-                child
-                for child in self._children
-                if child.ready and not child.ending and len(child.parts) < HELD
-            ]
-            if not free:
-                return
-            child = min(free, key=lambda child: len(child.parts))
-            part = self._queue.popleft()
+        """Give parts that wait to the children that have the fewest."""
+        while (found := self._match()) is not None:
+            child, part = found
+            part.work.begin(_now())
+            child.fresh &= part.suspect
             child.parts.append(part)
             child.send(pipe.frame(pipe.Evaluate(part.number, *dataclasses.astuple(part.job))))
             if len(child.parts) == 1:
                 self._renew(child)
 
-    def _withdraw(self, part: Part) -> None:
-        """Stop work on a part where nobody waits for it any more."""
-        if part.result.done():
-            if not part.result.cancelled():
-                part.result.exception()  # seen, even if another part's came first
-                return
-        else:
-            part.result.cancel()
-        if part in self._queue:
-            self._queue.remove(part)
-        for child in self._children:
-            if part in child.parts:
-                child.send(pipe.frame(pipe.Cancel(part.number)))
+    def _match(self) -> tuple[Child, Part] | None:
+        """A child that has room and the next part for it, which waits no more."""
+        free = [
+            child
+            for child in self._children
+            if child.ready and not child.ending and len(child.parts) < HELD
+        ]
+        for child in sorted(free, key=lambda child: len(child.parts)):
+            if child.fresh and self._suspects:
+                return child, self._next_suspect()
+            if self._queue:
+                return child, self._queue.popleft()
+        return None
 
-    async def _keep(self, started: asyncio.Future[pipe.Ready]) -> None:
-        """Keep a child running; `started` hears how the first one starts."""
+    def _next_suspect(self) -> Part:
+        """The next direction that is tried alone."""
+        part, job = self._suspects[0], self._suspects[0].job
+        if job.count == 1:
+            return self._suspects.popleft()
+        part.job = dataclasses.replace(job, first=job.first + 1, count=job.count - 1)
+        alone = dataclasses.replace(job, count=1)
+        return Part(next(self._numbers), part.work, alone, suspect=True)
+
+    def _withdraw(self, work: Work) -> None:
+        """Stop work on a job that nobody waits for any more."""
+        if not work.over.cancel() and not work.over.cancelled():
+            work.over.exception()  # seen
+        for waiting in (self._queue, self._suspects):
+            for part in [part for part in waiting if part.work is work]:
+                waiting.remove(part)
+        for child in self._children:
+            for part in child.parts:
+                if part.work is work:
+                    child.send(pipe.frame(pipe.Cancel(part.number)))
+
+    async def _recall(self, work: Work) -> None:
+        """Withdraw a job, and wait a moment for the children to say what is finished of it."""
+        self._withdraw(work)
+        in_hand = [child.parts[0] for child in self._children if child.parts]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(HAND_OVER_SECONDS):
+                for part in in_hand:
+                    if part.work is work:
+                        await part.settled.wait()
+
+    async def _keep(self, started: asyncio.Future[None]) -> None:
+        """Keep a child running; `started` hears of the first that is ready, or why none is."""
         pause = FIRST_PAUSE
         while True:
             if await self._live(started):
@@ -342,21 +295,24 @@ class Evaluators:
             self._resting += 1
             try:
                 if self._resting == len(self._keepers):
-                    self._fail_queue()
+                    self._fail(self._queue)
+                if not any(child.ready and child.fresh for child in self._children):
+                    self._fail(self._suspects)
                 await asyncio.sleep(pause)
             finally:
                 self._resting -= 1
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _live(self, started: asyncio.Future[pipe.Ready]) -> bool:
+    async def _live(self, started: asyncio.Future[None]) -> bool:
         """A child's whole life; whether it ever was ready."""
-        child = None
+        child, trouble = None, ""
         try:
             child = await Child.spawn()
             self._children.append(child)
             await self._attend(child, started)
         except (Lost, EnvironmentUnavailable, OSError) as error:
-            self._trouble = str(error)
+            trouble = str(error)
+            self._trouble = f"an evaluation process {error}" if isinstance(error, Lost) else trouble
             self._lost_early += isinstance(error, Lost)
             given_up = not isinstance(error, Lost) or self._lost_early >= TRIES
             if given_up and not started.done():
@@ -364,11 +320,11 @@ class Evaluators:
         finally:
             if child is not None:
                 self._children.remove(child)
-                await _to_its_end(child)
-                self._take_back(child)
+                await child.end()
+                self._take_back(child, trouble)
         return child is not None and child.ready
 
-    async def _attend(self, child: Child, started: asyncio.Future[pipe.Ready]) -> None:
+    async def _attend(self, child: Child, started: asyncio.Future[None]) -> None:
         """Bring a child to work and book what it says, until it is lost."""
         await self._configured.wait()
         assert self._spec is not None
@@ -379,21 +335,22 @@ class Evaluators:
             async with child.patience:
                 while True:
                     self._renew(child)
-                    directions = child.parts[0].job.count if child.parts else 0
+                    directions = child.parts[0].rest.count if child.parts else 0
                     reply = await child.hear(pipe.reply_limit(self._spec, directions))
                     if isinstance(reply, pipe.Unavailable):
                         raise EnvironmentUnavailable(reply.reason)
                     if isinstance(reply, pipe.Ready):
-                        child.ready = True
+                        child.found = reply
                         if not started.done():
-                            started.set_result(reply)
+                            started.set_result(None)
+                        self._on_ready()
                     elif not isinstance(reply, pipe.Alive):
                         self._book(child, reply)
                     self._hand_out()
         except TimeoutError:
             doing = "a step or reset of" if child.ready else "loading or trying out"
             raise Lost(
-                f"an evaluation process said nothing for {self._patience_with(child):g} s: {doing} "
+                f"said nothing for {self._patience_with(child):g} s: {doing} "
                 f"{self._spec.environment.id} does not come to an end"
             ) from None
 
@@ -407,50 +364,94 @@ class Evaluators:
         return self.patience if child.ready else STARTS_LONGER * self.patience
 
     def _book(self, child: Child, reply: pipe.Evaluated | pipe.Failed) -> None:
-        """Settle the part that a child had in hand. Raises `Lost`."""
+        """Note what a child says of the part that it has in hand. Raises `Lost`."""
         if not child.parts or child.parts[0].number != reply.part:
-            raise Lost(f"an evaluation process answered part {reply.part} out of turn")
-        part = child.parts.popleft()
-        if part.result.done():
-            return
+            raise Lost(f"answered part {reply.part} out of turn")
+        part = child.parts[0]
         if isinstance(reply, pipe.Failed):
-            part.result.set_exception(WorkerFailure(reply.reason))
-            return
-        assert self._spec is not None
-        try:
-            part.result.set_result(_evaluation(self._spec, part.job, reply))
-        except (WireError, ValueError) as error:
-            child.parts.appendleft(part)
-            raise Lost(f"an evaluation process gave no proper result: {error}") from None
+            part.work.fail(reply.reason)
+        else:
+            assert self._spec is not None
+            try:
+                evaluation = _evaluation(self._spec, part.rest, reply)
+            except (WireError, ValueError) as error:
+                raise Lost(f"gave no proper result: {error}") from None
+            part.work.add(evaluation)
+            part.finished += len(evaluation.returns)
+            if part.finished < part.job.count:
+                return
+        child.parts.popleft().settled.set()
 
-    def _take_back(self, child: Child) -> None:
-        """Fail what a lost child had in hand, and queue again what it had not begun."""
-        if child.parts:
-            in_hand = child.parts.popleft()
-            if not in_hand.result.done():
-                in_hand.result.set_exception(WorkerFailure(self._trouble))
-        self._queue.extendleft(part for part in reversed(child.parts) if not part.result.done())
+    def _take_back(self, child: Child, trouble: str) -> None:
+        """Find others for what a lost child had: for what it had in hand, a fresh one."""
+        in_hand = child.parts.popleft() if child.parts else None
+        while child.parts:
+            part = child.parts.pop()
+            if not part.work.over.done():
+                (self._suspects if part.suspect else self._queue).appendleft(part)
+        if in_hand is not None:
+            in_hand.settled.set()
+            if not in_hand.work.over.done():
+                self._suspect(in_hand, trouble)
         self._hand_out()
 
-    def _fail_queue(self) -> None:
-        while self._queue:
-            part = self._queue.popleft()
-            if not part.result.done():
-                part.result.set_exception(WorkerFailure(self._trouble))
+    def _suspect(self, part: Part, trouble: str) -> None:
+        """Try what was in hand of a lost child once more, or blame it if it was alone in it."""
+        work, rest = part.work, part.rest
+        if not part.suspect:
+            self._suspects.append(Part(next(self._numbers), work, rest, suspect=True))
+        elif work.crashed == MOST_CRASHED:
+            work.fail(self._trouble)
+        else:
+            assert self._spec is not None
+            work.crashed += 1
+            work.add(_crashed(self._spec, rest, f"twice its process {trouble}"))
+
+    def _fail(self, waiting: deque[Part]) -> None:
+        """Fail the jobs of all parts that wait."""
+        while waiting:
+            waiting.popleft().work.fail(self._trouble)
 
 
-def _evaluation(run_spec: RunSpec, job: EvaluationJob, reply: pipe.Evaluated) -> Evaluation:
-    """The evaluation in a reply, with as many values as the job asks for.
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _tell(on_part: OnPart, evaluations: Sequence[Evaluation]) -> None:
+    for evaluation in evaluations:
+        on_part(evaluation)
+
+
+def _evaluation(run_spec: RunSpec, asked: EvaluationJob, reply: pipe.Evaluated) -> Evaluation:
+    """The evaluation in a reply: of some or all that is left of a part, from its first on.
 
     Raises `WireError` or `ValueError`.
     """
     dims = run_spec.environment.observation.size
-    if any(not job.first <= one < job.first + job.count for one, _ in reply.failed):
+    returns = np.frombuffer(reply.returns, np.float64).reshape(-1, *asked.shape[1:])
+    if not 1 <= len(returns) <= asked.count:
+        raise WireError(f"{len(returns)} directions where 1 to {asked.count} are due")
+    if any(not asked.first <= one < asked.first + len(returns) for one, _ in reply.failed):
         raise WireError("a failed direction is not of the part")
     return Evaluation(
-        returns=np.frombuffer(reply.returns, np.float64).reshape(job.shape),
-        lengths=np.frombuffer(reply.lengths, np.int64).reshape(job.shape),
+        first=asked.first,
+        returns=returns,
+        lengths=np.frombuffer(reply.lengths, np.int64).reshape(returns.shape),
         observed=normalizer.from_bytes(reply.observed, dims) if reply.observed else None,
         failed=reply.failed,
         seconds=reply.seconds,
+    )
+
+
+def _crashed(run_spec: RunSpec, job: EvaluationJob, reason: str) -> Evaluation:
+    """The evaluation of a single direction, or episode of the centre, that ended its process."""
+    counted = run_spec.normalizer.enabled and job.kind == "members"
+    return Evaluation(
+        first=job.first,
+        returns=np.full(job.shape, np.nan),
+        lengths=np.zeros(job.shape, np.int64),
+        observed=normalizer.no_observations(run_spec.environment.observation.size)
+        if counted
+        else None,
+        failed=((job.first, reason[:REASON_LENGTH]),),
     )

@@ -14,6 +14,9 @@ from protocol.errors import ShoalError
 from protocol.messages import TaskKind
 from protocol.normalizer import NormalizerState, ObservationSums
 
+REASON_LENGTH = 200
+"""Characters of why an episode failed."""
+
 
 class EnvironmentUnavailable(ShoalError):  # noqa: N818 - a state of this machine
     """This machine can't run the environment of the run; the message says why and what to do."""
@@ -46,12 +49,18 @@ class EvaluationJob:
         """Shape of its returns and lengths: (count, 2), + first, or (count,) for the centre."""
         return (self.count, 2) if self.kind == "members" else (self.count,)
 
+    @property
+    def episodes_per_return(self) -> int:
+        """Episodes of a member; an episode of the centre stands for itself."""
+        return self.episodes if self.kind == "members" else 1
+
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What a job gave.
+    """What a job, or some consecutive directions or episodes of it, gave.
 
     Attributes:
+        first: first direction; for the centre the first episode.
         returns: float64, (count, 2) or (count,): mean of a member's episodes; NaN where one failed.
         lengths: int64, same shape: steps, summed over its episodes; 0 where one failed.
         observed: sums over the frames of the directions that did not fail; None without normaliser
@@ -60,11 +69,17 @@ class Evaluation:
         seconds: of a child's time.
     """
 
+    first: int
     returns: NDArray[np.float64]
     lengths: NDArray[np.int64]
     observed: ObservationSums | None = None
     failed: tuple[tuple[int, str], ...] = ()
     seconds: float = 0.0
+
+    @property
+    def end(self) -> int:
+        """The direction, or episode, after its last."""
+        return self.first + len(self.returns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,9 +132,15 @@ def split(job: EvaluationJob, parts: int) -> list[EvaluationJob]:
 
 
 def join(parts: Sequence[Evaluation]) -> Evaluation:
-    """The evaluation of a job from those of its parts, in order; the same for any cut."""
+    """The evaluation of a job from those of its parts, in order; the same for any cut.
+
+    Raises `ValueError` where one does not begin at the end of another.
+    """
+    if any(part.end != following.first for part, following in pairwise(parts)):
+        raise ValueError(f"parts from {[part.first for part in parts]} do not join")
     observed = [part.observed for part in parts if part.observed is not None]
     return Evaluation(
+        first=parts[0].first,
         returns=np.concatenate([part.returns for part in parts]),
         lengths=np.concatenate([part.lengths for part in parts]),
         observed=normalizer.merge(observed) if observed else None,

@@ -31,6 +31,8 @@ class Configure(Message, frozen=True, tag=1):
 
     spec: bytes
     allowed: tuple[str, ...]
+    share: float
+    """of a core that evaluation may use"""
 
 
 class Theta(Message, frozen=True, tag=2):
@@ -49,7 +51,8 @@ class Drop(Message, frozen=True, tag=3):
 
 
 class Evaluate(Message, frozen=True, tag=4):
-    """A job or a part of one; answered by `Evaluated` or `Failed`, in the order of asking."""
+    """A job or a part of one, answered in the order of asking: by one `Evaluated` after the other
+    until there is one for each direction, or by `Failed`."""
 
     part: int
     kind: TaskKind
@@ -61,7 +64,7 @@ class Evaluate(Message, frozen=True, tag=4):
 
 
 class Cancel(Message, frozen=True, tag=5):
-    """Stop a part that was asked for; it is answered all the same."""
+    """Stop a part that was asked for: what is finished of it comes, then `Failed`."""
 
     part: int
 
@@ -70,7 +73,7 @@ class Ready(Message, frozen=True, tag=1):
     """The answer to `Configure`."""
 
     speed: Annotated[float, msgspec.Meta(ge=0.0)]
-    """environment steps per second, measured on a few short episodes"""
+    """environment steps per second, measured on a few short episodes, as far as the share goes"""
     numeric_class: Annotated[bytes, msgspec.Meta(max_length=16)]
     """16 bytes, or none where the environment does not repeat itself"""
 
@@ -82,7 +85,7 @@ class Unavailable(Message, frozen=True, tag=2):
 
 
 class Evaluated(Message, frozen=True, tag=3):
-    """What a part gave; see `Evaluation`."""
+    """What the next directions of a part gave; see `Evaluation`. Said about once a second."""
 
     part: int
     returns: bytes
@@ -93,14 +96,14 @@ class Evaluated(Message, frozen=True, tag=3):
 
 
 class Failed(Message, frozen=True, tag=4):
-    """Why a part came to nothing."""
+    """Why a part, or the rest of it, came to nothing."""
 
     part: int
     reason: Reason
 
 
 class Alive(Message, frozen=True, tag=5):
-    """Said about once a second while there is work, so that a hang shows."""
+    """Said about once a second while nothing is finished, so that a hang shows."""
 
 
 Request = Configure | Theta | Drop | Evaluate | Cancel

@@ -11,7 +11,8 @@ import numpy as np
 
 from protocol.spec import RunSpec
 from worker.evaluation.jobs import EnvironmentUnavailable, EvaluationJob
-from worker.evaluation.lanes import FEWEST_LANES, Environment, Lanes, Maker, Pulse
+from worker.evaluation.lanes import FEWEST_LANES, Lanes, Pulse
+from worker.evaluation.playing import Environment, Maker
 
 DIRECTIONS = 4
 STEPS = 32  # at which probe episodes are cut

@@ -1,0 +1,242 @@
+"""One pass of a list of episodes over the lanes, which are refilled the moment an episode ends."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol.messages import LARGEST_RETURN
+from worker.evaluation.jobs import REASON_LENGTH
+from worker.policies.dense import DensePolicy, View
+
+Station = tuple[int, Callable[[Any], tuple[Any, Any, bool, bool, Any]], NDArray[Any]]
+"""What a step of a lane needs: its number, its environment's step, where the observation goes."""
+
+
+class Environment(Protocol):
+    """What the loop needs of an environment."""
+
+    def reset(self, *, seed: int) -> tuple[Any, Any]:
+        """Begin an episode."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
+        """Take one step."""
+
+    def close(self) -> None:
+        """Let go of what it holds."""
+
+
+class Maker(Protocol):
+    """Where environments come from."""
+
+    @property
+    def limit(self) -> int:
+        """Steps after which an episode is cut; 0 where nothing cuts it."""
+
+    def make(self) -> Environment:
+        """A new instance."""
+
+
+class Instances:
+    """The environments of the lanes, made when they are needed and kept until they fail.
+
+    Args:
+        count: of lanes.
+        fresh: make a new instance for every episode, for environments that a reset doesn't renew.
+    """
+
+    def __init__(self, maker: Maker, count: int, *, fresh: bool) -> None:
+        self.maker, self.count, self.fresh = maker, count, fresh
+        self._made: list[Environment | None] = [None] * count
+
+    def of(self, lane: int) -> Environment:
+        """The lane's instance, made where there is none."""
+        instance = self._made[lane]
+        if instance is None:
+            instance = self._made[lane] = self.maker.make()
+        return instance
+
+    def discard(self, lane: int) -> None:
+        """Close the lane's instance; the next episode gets a new one."""
+        instance, self._made[lane] = self._made[lane], None
+        if instance is not None:
+            with contextlib.suppress(Exception):
+                instance.close()
+
+    def close(self) -> None:
+        """Close all of them."""
+        for lane in range(self.count):
+            self.discard(lane)
+
+
+class Episode(NamedTuple):
+    """One episode to play.
+
+    Attributes:
+        row: of the parameters.
+        group: episodes that fail together: the position of a direction in its block.
+        slot: entry of the observation sums, or -1.
+    """
+
+    row: int
+    group: int
+    slot: int
+    seed: int
+
+
+class Play:
+    """One pass over a list of episodes, which is sorted by group.
+
+    Episodes start in the order of the list. Once one has failed, the rest of its group is not
+    started; since all before it were, the reason kept is the same in any number of lanes.
+
+    Attributes:
+        totals: float64, sum of rewards of each.
+        lengths: int64, steps of each.
+        failures: position and reason per group, those of its first episode that failed.
+    """
+
+    def __init__(
+        self,
+        instances: Instances,
+        policy: DensePolicy,
+        episodes: list[Episode],
+        parameters: NDArray[np.float32],
+        view: View,
+        pulse: Callable[[], None],
+    ) -> None:
+        self.instances, self.policy = instances, policy
+        self.episodes, self.parameters, self.view, self.pulse = episodes, parameters, view, pulse
+        self.totals = np.zeros(len(episodes))
+        self.lengths = np.zeros(len(episodes), dtype=np.int64)
+        self.failures: dict[int, tuple[int, str]] = {}
+        self.begun = 0
+        """episodes that were started, or never will be"""
+        self.playing: list[int] = []
+        """lanes in the middle of an episode"""
+        self.tick = 0
+        """steps that every lane has had the chance to take"""
+        self.position = [0] * instances.count
+        """which episode each lane plays"""
+        self.reward = [0.0] * instances.count
+        self.began = [0] * instances.count
+        self.cut = [0] * instances.count
+        """tick at which each lane's episode is cut; 0 never"""
+        self.moved = False
+        """whether a lane stopped or changed its environment"""
+
+    def run(self) -> None:
+        """Play all episodes."""
+        self.playing = playing = [lane for lane in range(self.instances.count) if self.begin(lane)]
+        while playing:
+            active = np.array(playing, dtype=np.int64)
+            stations = [
+                (lane, self.instances.of(lane).step, self.policy.targets[lane]) for lane in playing
+            ]
+            self.moved = False
+            while not self.moved:
+                over = self.step(active, stations)
+                for lane in over:
+                    if not self.begin(lane):
+                        playing.remove(lane)
+                        self.moved = True
+
+    def finished(self) -> int:
+        """How many groups, from the first on, have nothing left to play; asked between steps."""
+        unfinished = {self.position[lane] for lane in self.playing}
+        if self.begun < len(self.episodes):
+            unfinished.add(self.begun)
+        if not unfinished:
+            return self.episodes[-1].group + 1
+        return self.episodes[min(unfinished)].group
+
+    def step(self, active: NDArray[np.int64], stations: Sequence[Station]) -> list[int]:
+        """Take one step in each of the active lanes; those whose episode is over by it."""
+        self.pulse()
+        chosen = self.policy.act(active, self.parameters, self.view)
+        if chosen is None:
+            return self.strike_unsound(active)
+        over: list[int] = []
+        reward_of, cut = self.reward, self.cut
+        self.tick = tick = self.tick + 1
+        for (lane, step, target), action in zip(stations, chosen, strict=True):
+            try:
+                observation, reward, terminated, truncated, _ = step(action)
+                reward_of[lane] += float(reward)
+                if terminated or truncated or tick == cut[lane]:
+                    self.end(lane)
+                    over.append(lane)
+                else:
+                    target[...] = observation
+            except (Exception, SystemExit) as error:
+                self.fail(lane, f"step {tick - self.began[lane]} raised {_words(error)}")
+                over.append(lane)
+        return over
+
+    def begin(self, lane: int) -> bool:
+        """Start the next episode that a lane can start; False where none is left."""
+        while self.begun < len(self.episodes):
+            position = self.begun
+            self.begun += 1
+            episode = self.episodes[position]
+            if episode.group in self.failures:
+                continue
+            self.position[lane] = position
+            self.began[lane] = self.tick
+            limit = self.instances.maker.limit
+            self.cut[lane] = self.tick + limit if limit else 0
+            self.reward[lane] = 0.0
+            self.policy.rows[lane] = episode.row
+            self.policy.slots[lane] = episode.slot
+            if self.instances.fresh:
+                self.discard(lane)
+            environment, target = self.instances.of(lane), self.policy.targets[lane]
+            try:
+                observation, _ = environment.reset(seed=episode.seed)
+                if np.size(observation) != target.size:
+                    raise ValueError(f"an observation has shape {np.shape(observation)}")
+                target[...] = observation
+            except (Exception, SystemExit) as error:
+                self.fail(lane, f"reset raised {_words(error)}")
+                continue
+            return True
+        return False
+
+    def end(self, lane: int) -> None:
+        """Book a lane's episode, which is over."""
+        position, total = self.position[lane], self.reward[lane]
+        if not abs(total) <= LARGEST_RETURN:
+            self.fail(lane, f"{self.tick - self.began[lane]} steps' rewards add up to {total}")
+            return
+        self.totals[position] = total
+        self.lengths[position] = self.tick - self.began[lane]
+
+    def fail(self, lane: int, reason: str) -> None:
+        """Book a lane's episode as failed, and give up its environment."""
+        position = self.position[lane]
+        group = self.episodes[position].group
+        known = self.failures.get(group)
+        if known is None or position < known[0]:
+            self.failures[group] = (position, reason[:REASON_LENGTH])
+        self.discard(lane)
+
+    def discard(self, lane: int) -> None:
+        """Give a lane's environment up; its next episode gets a new one."""
+        self.instances.discard(lane)
+        self.moved = True
+
+    def strike_unsound(self, active: NDArray[np.int64]) -> list[int]:
+        """Fail the lanes whose observation the policy can't take, and name them."""
+        unsound = [lane for lane in active.tolist() if not self.policy.sound(lane)]
+        for lane in unsound:
+            step = self.tick - self.began[lane]
+            self.fail(lane, f"the observation after step {step} is not finite or not in its space")
+        return unsound
+
+
+def _words(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())

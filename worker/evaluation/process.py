@@ -1,0 +1,129 @@
+"""One evaluation process as the daemon sees it: started, spoken to, and seen to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections import deque
+from pathlib import Path
+
+from protocol.packing import WireError
+from worker.evaluation import pipe
+from worker.evaluation.progress import Part
+
+SINGLE_THREADED = dict.fromkeys(
+    ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
+)
+LAST_WORDS = 2048  # bytes kept of what a child writes to its error stream
+
+
+class Lost(Exception):  # noqa: N818 - what happened to the child, said as such
+    """A child is gone or past hope; the message says how, without naming it: `died (SIGSEGV)`."""
+
+
+class Child:
+    """One process, from its start to its end.
+
+    Attributes:
+        found: what it found out about this machine, once it can evaluate.
+        fresh: whether it has been given nothing but suspects yet.
+        parts: handed out to it and not answered, in order: the first is in hand.
+        patience: the deadline of its next word.
+        ending: whether it is past hope.
+    """
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        assert process.stdin and process.stdout and process.stderr
+        self.process = process
+        self.found: pipe.Ready | None = None
+        self.fresh = True
+        self.parts: deque[Part] = deque()
+        self.patience = asyncio.timeout(None)
+        self.ending = False
+        self._requests, self._replies, self._errors = process.stdin, process.stdout, process.stderr
+        self._last_words = b""
+        self._listening = asyncio.create_task(self._collect_words())
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can evaluate."""
+        return self.found is not None
+
+    @classmethod
+    async def spawn(cls) -> Child:
+        """A new process, in a session of its own: a terminal's Ctrl-C does not reach it."""
+        search = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",  # modules come from this process's search path, not from the current folder
+            "-m",
+            "worker.evaluation.child",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, **SINGLE_THREADED, "PYTHONPATH": search},
+            start_new_session=True,
+        )
+        return cls(process)
+
+    def send(self, frame: bytes) -> None:
+        """Send a frame; it is lost where the process is gone, as `hear` will tell."""
+        self._requests.write(frame)
+
+    async def drain(self) -> None:
+        """Wait until little of what was sent is still here."""
+        with contextlib.suppress(ConnectionError):
+            await self._requests.drain()
+
+    async def hear(self, limit: int) -> pipe.Reply:
+        """The next reply, of at most `limit` bytes. Raises `Lost`."""
+        try:
+            size = pipe.length(await self._replies.readexactly(pipe.HEADER), limit)
+            return pipe.reply(await self._replies.readexactly(size))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            raise Lost(await self.end()) from None
+        except WireError as error:
+            raise Lost(f"spoke out of turn: {error}") from None
+
+    def kill(self) -> None:
+        """End the process and what it started, at once."""
+        self.ending = True
+        if self.process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                if sys.platform == "win32":
+                    self.process.kill()
+                else:
+                    os.killpg(self.process.pid, signal.SIGKILL)
+
+    async def end(self) -> str:
+        """See the process to its end, which comes at once; says how it was.
+
+        A cancellation waits for it: what is cut off half-way stays open.
+        """
+        ending = asyncio.ensure_future(self._end())
+        try:
+            return await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            await ending
+            raise
+
+    async def _end(self) -> str:
+        self.kill()
+        code = await self.process.wait()
+        await asyncio.wait({self._listening}, timeout=1.0)
+        self._listening.cancel()
+        self._requests.close()
+        how = f"exit code {code}" if code >= 0 else f"signal {-code}"
+        with contextlib.suppress(ValueError):
+            how = signal.Signals(-code).name
+        lines = self._last_words.decode(errors="replace").split("\n")
+        said = " ".join(next((line for line in reversed(lines) if line.strip()), "").split())[:200]
+        return f"died ({how})" + (f", after saying: {said}" if said else "")
+
+    async def _collect_words(self) -> None:
+        """Keep the last of what the process, environment included, writes to its error stream."""
+        while data := await self._errors.read(1 << 16):
+            self._last_words = (self._last_words + data)[-LAST_WORDS:]
