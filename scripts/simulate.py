@@ -22,7 +22,9 @@ from protocol import spec as run_spec
 from protocol.errors import ShoalError
 from scripts.simulation.environments import Formula
 from scripts.simulation.population import Population, groups
-from scripts.simulation.scenario import Scenario, simulate
+from scripts.simulation.scenario import Scenario, Stage, compare
+from scripts.simulation.shell import Timing
+from scripts.simulation.telling import table
 
 
 def scenario(arguments: argparse.Namespace) -> Scenario:
@@ -51,6 +53,8 @@ def scenario(arguments: argparse.Namespace) -> Scenario:
         environment=Formula(mean, mean // 2, arguments.lengths, arguments.returns),
         updates=arguments.updates,
         seconds=arguments.seconds,
+        timing=Timing(tick=0.05, update=0.05, service=arguments.service),
+        restart_every=arguments.restart_every,
         seed=arguments.seed,
     )
 
@@ -68,6 +72,9 @@ def parser() -> argparse.ArgumentParser:
     add("--updates", type=int, default=15, help="that are measured, after the first five")
     add("--seconds", type=float, default=3600.0, help="of virtual time at most")
     add("--json", action="store_true", help="print one line")
+    add("--plot", type=Path, metavar="FILE", help="draw the run: .png or .svg")
+    add("--service", type=float, default=0.0, help="seconds the coordinator takes for an event")
+    add("--restart-every", type=float, default=0.0, help="seconds between its deaths; 0: never")
     add("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE", help="of the spec")
     crowd = flags.add_argument_group("workers", "rates are shares of the workers in a minute")
     add = crowd.add_argument
@@ -96,16 +103,21 @@ def main() -> int:
     """Print the figures; the exit status."""
     arguments = parser().parse_args()
     try:
-        found = simulate(scenario(arguments))
+        stage = Stage(scenario(arguments))
+        stage.run()
+        found = compare(stage)
+        if arguments.plot is not None:
+            from scripts.simulation.plot import draw  # matplotlib takes its time
+
+            draw(stage, found, arguments.plot)
     except ShoalError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
-    figures = dataclasses.asdict(found)
     if arguments.json:
-        print(json.dumps(figures))
+        what = {"preset": arguments.preset, "seed": arguments.seed}
+        print(json.dumps({**what, **dataclasses.asdict(found)}))
     else:
-        for name, value in figures.items():
-            print(f"{name}: {value}")
+        print(table(found))
     return 0
 
 

@@ -49,7 +49,8 @@ class Formula:
 
     `lengths`: all `mean`; uniform in `mean - spread .. mean + spread`; geometric; or a Pareto tail
     (index 2, cut at 50 times the mean). `returns`: unrelated to the length, or good episodes are
-    the long or the short ones. `level` (of a version) is added to the return.
+    the long or the short ones. `level` (of a version) is added to the return. Episodes of the
+    directions that are `failing` raise.
     """
 
     mean: int = 100
@@ -57,6 +58,7 @@ class Formula:
     lengths: Lengths = "uniform"
     returns: Returns = "unrelated"
     level: Callable[[int], float] = float
+    failing: frozenset[int] = frozenset()
     _blocks: dict[tuple[TaskKind, int, int], Played] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -91,6 +93,8 @@ class Formula:
         returns = self.level(version) + self._returns(raw, lengths)
         if kind == "centre":
             returns, lengths = returns[:, 0], lengths[:, 0]
+        elif self.failing:
+            returns[np.isin(units, list(self.failing))] = np.nan
         returns.flags.writeable = lengths.flags.writeable = False
         return returns, lengths
 

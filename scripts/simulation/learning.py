@@ -1,5 +1,5 @@
-"""Real learning in virtual time: the worker's lanes play the episodes, the coordinator's rules make
-the updates; only the seconds are simulated."""
+"""Real learning in virtual time: the worker's lanes play the episodes (or a compiled loop the same
+ones), the coordinator's rules make the updates; only the seconds are simulated."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from protocol import normalizer, replay
 from protocol.messages import TaskKind
 from protocol.spec import RunSpec
 from protocol.state import State
+from scripts.simulation.compiled import CompiledLanes, plays
 from scripts.simulation.environments import Played
 from worker.evaluation import environments
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization
@@ -41,8 +42,12 @@ class Learner:
         """members evaluated, whatever came of them"""
         self._rules = replay.arithmetic(spec)
         self._update_seconds = update_seconds
-        self._lanes = Lanes(
-            spec, environments.maker(spec.environment), lane_count(spec.size, STEP_SECONDS)
+        self._lanes = (
+            CompiledLanes(spec)
+            if plays(spec)
+            else Lanes(
+                spec, environments.maker(spec.environment), lane_count(spec.size, STEP_SECONDS)
+            )
         )
         # All of them: a slow worker may still have to begin a task of any.
         self._states = {0: self.state}

@@ -56,7 +56,7 @@ class Population:
     """mean of what is added to a message's latency"""
     reorders: bool = False
     """messages of a session overtake each other"""
-    part_seconds: float = math.inf
+    part_seconds: float = 5.0
     """of longer tasks what is finished is sent this often"""
     clock: float = 0.0
     """deviation of the workers' clocks from the coordinator's"""

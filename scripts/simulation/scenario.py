@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,13 +17,14 @@ from scripts.simulation.crowd import populate
 from scripts.simulation.environments import Environment, Formula, spec
 from scripts.simulation.ledger import Ledger
 from scripts.simulation.meter import Meter, Reading
-from scripts.simulation.population import Population
+from scripts.simulation.population import Population, lives
 from scripts.simulation.report import Report, report
 from scripts.simulation.shell import Name, Timing
 from scripts.simulation.wire import Wire
 from scripts.simulation.world import World
 
 LARGEST_POPULATION = 131_072
+"""Members of a batch at most, as the run spec has it."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Scenario:
     settings: Mapping[str, Any] = field(default_factory=dict)
     """of the run spec, over those of the preset"""
     directions_per_worker: int = 50
+    """in each batch"""
     environment: Environment = field(default_factory=lambda: Formula(mean=1000, spread=500))
     timing: Timing = field(default_factory=lambda: Timing(tick=0.05, update=0.05))
     warm_up: int = 5
@@ -43,62 +45,24 @@ class Scenario:
     """that are measured"""
     seconds: float = 3600.0
     """of virtual time at most"""
+    restart_every: float = 0.0
+    """seconds after which the coordinator dies, again and again, to come back a second later;
+    0: never"""
     seed: int = 1
 
     def run_spec(self) -> RunSpec:
         """Of the run that is simulated. Raises `ShoalError`."""
-        members = 2 * self.population.size * self.directions_per_worker
+        workers, each = self.population.size, self.directions_per_worker
+        members = 2 * workers * each
         if members > LARGEST_POPULATION:
-            most = LARGEST_POPULATION // (2 * self.population.size)
+            most = LARGEST_POPULATION // (2 * workers)
+            remedy = f"use --directions-per-worker {most}" if most else "use fewer workers"
             raise ShoalError(
-                f"{self.population.size:,} workers with {self.directions_per_worker} directions "
-                f"each make {members:,} members, and {LARGEST_POPULATION:,} are the most: "
-                f"use --directions-per-worker {max(1, most)}"
+                f"{workers:,} workers with {each:,} directions each make {members:,} members, and "
+                f"{LARGEST_POPULATION:,} are the most: {remedy}"
             )
-        raw = {"pool": dict(PRESETS[self.preset]), "seed": self.seed}
-        return spec(members, **run_spec.merge(raw, self.settings))
-
-
-class Stage:
-    """A scenario that can be run: the world, and who looks at it."""
-
-    def __init__(self, scenario: Scenario) -> None:
-        self.scenario = scenario
-        self.run_spec = scenario.run_spec()
-        self.world = World(self.run_spec, scenario.environment, scenario.timing, seed=scenario.seed)
-        shell = self.world.shell
-        self.ledger = Ledger(self.run_spec, lambda: shell.pool.leases)
-        self.wire = Wire(self.run_spec)
-        self.gauge = Gauge(self.world.meter)
-        shell.observers += [self.ledger, self.wire, self.gauge]
-        populate(self.world, scenario.population, scenario.seed)
-
-    def run(self) -> None:
-        """Until so many updates are made. Raises `ShoalError` where the time is too short."""
-        scenario = self.scenario
-        wanted = scenario.warm_up + scenario.updates
-        agenda = self.world.agenda
-        agenda.run(lambda: len(self.ledger.closed) >= wanted, scenario.seconds)
-        self.ledger.conclude(agenda.now)
-        made = len(self.ledger.closed)
-        if made <= scenario.warm_up:
-            raise ShoalError(
-                f"{made} updates in {scenario.seconds:g} simulated seconds, and the first "
-                f"{scenario.warm_up} are not measured: use --seconds {2 * scenario.seconds:g}, or "
-                "smaller batches"
-            )
-
-    def report(self) -> Report:
-        """Of what was run."""
-        return report(
-            self.world.shell,
-            self.ledger,
-            self.wire,
-            self.gauge.readings,
-            self.scenario.environment,
-            self.scenario.warm_up,
-            len(self.world.workers),
-        )
+        pool = {"pool": dict(PRESETS[self.preset]), "seed": self.seed}
+        return spec(members, **run_spec.merge(pool, self.settings))
 
 
 class Gauge:
@@ -117,17 +81,72 @@ class Gauge:
         """The workers go on."""
 
 
-def simulate(scenario: Scenario) -> Report:
-    """Run a scenario and what simpler schedulers would make of the same workers."""
-    stage = Stage(scenario)
-    stage.run()
+class Stage:
+    """A scenario that can be run: the world, and who looks at it."""
+
+    def __init__(
+        self, scenario: Scenario, learn: Callable[[CloseBatch], float] | None = None
+    ) -> None:
+        """`learn`: as `World` has it. Raises `ShoalError`."""
+        self.scenario = scenario
+        self.run_spec = scenario.run_spec()
+        self.world = World(
+            self.run_spec, scenario.environment, scenario.timing, learn, seed=scenario.seed
+        )
+        self.ledger = Ledger(self.run_spec, lambda: self.world.shell.pool.leases)
+        self.wire = Wire(self.run_spec)
+        self.gauge = Gauge(self.world.meter)
+        self.world.shell.observers += [self.ledger, self.wire, self.gauge]
+        populate(self.world, scenario.population, scenario.seed)
+        if scenario.restart_every:
+            self.world.agenda.after(scenario.restart_every, self._restart)
+
+    def run(self) -> None:
+        """Until so many updates are made, or the run has ended.
+
+        Raises `ShoalError` where there was nothing to measure.
+        """
+        scenario, shell = self.scenario, self.world.shell
+        wanted = scenario.warm_up + scenario.updates
+        self.world.agenda.run(
+            lambda: len(self.ledger.closed) >= wanted or shell.ended is not None, scenario.seconds
+        )
+        self.ledger.conclude(self.world.agenda.now)
+        made = len(self.ledger.closed)
+        if made <= scenario.warm_up:
+            raise ShoalError(
+                f"{made} updates in {self.world.agenda.now:g} simulated seconds, and the first "
+                f"{scenario.warm_up} are not measured: allow more --seconds or use fewer "
+                "--directions-per-worker"
+            )
+
+    def report(self) -> Report:
+        """Of what was run."""
+        return report(
+            self.world.shell,
+            self.ledger,
+            self.wire,
+            self.gauge.readings,
+            self.scenario.environment,
+            self.scenario.warm_up,
+            len(self.world.workers),
+        )
+
+    def _restart(self) -> None:
+        self.world.kill_coordinator(downtime=1.0)
+        self.world.agenda.after(self.scenario.restart_every, self._restart)
+
+
+def compare(stage: Stage) -> Report:
+    """The report of a scenario that was run, with what simpler schedulers would make of it."""
+    scenario = stage.scenario
     waiting, static = (
         wait_for_all(
-            scenario.population,
-            scenario.seed,
+            lives(scenario.population, scenario.seed),
             scenario.environment,
             stage.run_spec.directions,
             split,
+            start=scenario.population.startup,
             between=scenario.timing.update,
         )
         for split in (equal, declared)
