@@ -24,6 +24,7 @@ class Batches:
         self.quorum = math.ceil(spec.pool.quorum * spec.directions - 1e-9)
         """directions that must be settled before the rest of a batch may be left behind"""
         self._stale_share = spec.pool.stale_share if spec.pool.max_staleness else 0.0
+        self._patient = spec.pool.patience > 0.0
         self._staleness = spec.pool.max_staleness
         self._batches: dict[int, Batch] = {}
         self._late: list[Contribution] = []
@@ -40,6 +41,12 @@ class Batches:
     def index(self, direction: int) -> int:
         """Of the batch that a direction belongs to."""
         return direction // self.size
+
+    @property
+    def awaited(self) -> int:
+        """Directions that the open batch waits for before it is closed, as far as that is known."""
+        missing = self.open.work.missing
+        return missing if self._patient else max(0, missing - self.size + self.quorum)
 
     def early_room(self, updating: bool) -> int:
         """Directions of the next batch that may still be begun one version early.

@@ -13,6 +13,10 @@ class Course:
     """of the parameters that members are evaluated at"""
     updating: bool = False
     """the update of the open batch is being made"""
+    closed_at: float = 0.0
+    """when the last batch was closed"""
+    update_seconds: float = 0.0
+    """that the last update took"""
     final: str | None = None
     """why no update is made any more; None while more are to come"""
     ended: bool = False
@@ -22,6 +26,23 @@ class Course:
     """why nothing new is leased; empty while it is"""
     gathers_until: float | None = None
     """until when only leases of earlier epochs are taken up; None: no more"""
+
+    def close(self, now: float) -> None:
+        """The open batch is closed: its update is being made."""
+        self.updating = True
+        self.closed_at = now
+
+    def reach(self, version: int, now: float) -> None:
+        """The update is made."""
+        self.version = version
+        self.updating = False
+        self.update_seconds = now - self.closed_at
+
+    def update_in(self, now: float) -> float:
+        """Seconds that an update takes, or that the one which is being made still takes, as far as
+        the last one tells."""
+        done = now - self.closed_at if self.updating else 0.0
+        return max(0.0, self.update_seconds - done)
 
     @property
     def leases(self) -> bool:

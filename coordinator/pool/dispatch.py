@@ -96,17 +96,19 @@ class Dispatch:
         return given > 0
 
     def _lease_something(self, session: Session, now: float) -> bool:
-        """The most useful first: what the run waits for, copies of what is overdue of that, then
-        what it will need."""
+        """The most useful first: what the run waits for, what it will need, then copies of what is
+        overdue."""
         for offer in self._offers():
             if self._lease_part(session, offer, now):
                 return True
+        early = self._early()
+        if early is not None and self._lease_early(session, early, now):
+            return True
         if self._copies:
             for work in self._awaited():
                 if work.has_overdue(now) and self._lease_overdue(session, work, now):
                     return True
-        early = self._early()
-        return early is not None and self._lease_part(session, early, now)
+        return False
 
     def _offers(self) -> Iterator[Offer]:
         """What is free and the run waits for, the most useful first."""
@@ -139,7 +141,7 @@ class Dispatch:
             self._course.version,
             batches.next.work,
             min(room, MAX_TASK_DIRECTIONS),
-            before=0 if updating else batches.open.work.missing,
+            before=0 if updating else self._batches.awaited,
             spared=self._spared,
         )
 
@@ -165,10 +167,24 @@ class Dispatch:
         evaluations = self._evaluations.under_way
         return not evaluations or self._course.version - evaluations[0].version < self._lag
 
-    def _lease_part(self, session: Session, offer: Offer, now: float) -> bool:
+    def _lease_early(self, session: Session, offer: Offer, now: float) -> bool:
+        """Lease to this session what it can do of the next batch until that is open, beside what it
+        holds: the less is done one version early, the better the run learns."""
+        pacing = self._leases.pacing(session, offer.kind, now)
+        seconds = self._course.update_in(now) - pacing.free_in
+        if offer.before and self._roster.speed:
+            seconds += offer.before * self._leases.steps(offer.kind) / self._roster.speed
+        if seconds <= 0.0:
+            return False
+        limit = max(seconds, self._minimum_seconds) / pacing.unit
+        return self._lease_part(session, offer, now, max(1, math.ceil(limit)))
+
+    def _lease_part(
+        self, session: Session, offer: Offer, now: float, limit: int = MAX_TASK_DIRECTIONS
+    ) -> bool:
         """Lease to this session what of the offer is its share: whether there was any."""
         share = self._roster.share(session)
-        size = min(self._leases.size(session, share, offer.kind, offer.work), offer.most)
+        size = min(self._leases.size(session, share, offer.kind, offer.work), offer.most, limit)
         if not size:
             return False
         end = self._ends_in(offer)

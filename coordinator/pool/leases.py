@@ -16,8 +16,8 @@ from coordinator.pool.sizing import (
     OVERDUE_MEDIANS,
     Pacing,
     Window,
-    least_seconds,
     lease_seconds,
+    least_seconds,
     task_size,
 )
 from coordinator.pool.work import Claim, Lease, Work

@@ -413,7 +413,7 @@ class Pool:
         stale = self._batches.stale(self.version)
         contributions, members = self._batches.close()
         self.episodes += members * self.spec.environment.episodes
-        self._course.updating = True
+        self._course.close(now)
         self._commands.append(CloseBatch(self.version, contributions, tuple(sorted(batch.dropped))))
         if said := self._staleness.closes(stale, members, now):
             self._commands.append(said)
@@ -427,8 +427,7 @@ class Pool:
         return not batch.work.unleased.unawaited and not batch.work.expects(now)
 
     def _updated(self, event: Updated, now: float) -> None:
-        self._course.version = event.version
-        self._course.updating = False
+        self._course.reach(event.version, now)
         self._batches.reach(self.version)
         self._failures.give_up_old_centres()
         self._begin_version(now)

@@ -145,7 +145,7 @@ class Roster:
         self, id: SessionId, credit: int, speed: float, now: float, stands_by: bool = False
     ) -> Session:
         """A new session that declares its speed; its worker's standing is what it was."""
-        session = self.sessions[id] = Session(id, 0, Pace(speed), now, stands_by=stands_by)
+        session = self.sessions[id] = Session(id, 0, Pace(speed), now, fed=now, stands_by=stands_by)
         self.workers += not stands_by
         standing = self._standings.get(id.worker)
         if standing is not None and now - standing.at < REMEMBERED_SECONDS:
