@@ -187,6 +187,9 @@ class Dispatch:
         size = min(self._leases.size(session, share, offer.kind, offer.work), offer.most, limit)
         if not size:
             return False
+        if not session.proven:
+            # Whose worker lost its last tasks begins with a small one.
+            size = max(1, size >> session.losses)
         end = self._ends_in(offer)
         if session.pace.measured:
             pacing = self._leases.pacing(session, offer.kind, now)
