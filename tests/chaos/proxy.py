@@ -1,599 +1,284 @@
-"""The coordinator's shell: wires broker link, pool, disk and timers; decides nothing."""
+"""A TCP proxy that breaks connections on purpose, in a thread of its own."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import dataclasses
-import logging
-import random
-import time
-from collections.abc import Callable
+import socket
+import struct
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from random import Random
+from typing import Any, TypeVar
 
-from coordinator import log as update_log
-from coordinator import metrics, update
-from coordinator.directory import RunDirectory
-from coordinator.leading import Contact
-from coordinator.log import UpdateLog
-from coordinator.peers import Leader, Peer, Peers
-from coordinator.pool import Pool
-from coordinator.pool.events import (
-    Arrived,
-    CentreJudged,
-    CloseBatch,
-    Command,
-    Deaf,
-    EndRun,
-    Event,
-    Happened,
-    Hearing,
-    KeepResult,
-    Kept,
-    Relaxed,
-    SendAcknowledge,
-    SendTask,
-    SessionId,
-    StopAsked,
-    Strained,
-    Tick,
-    Updated,
-)
-from coordinator.progress import Outcome, Progress
-from coordinator.reception import Reception
-from coordinator.recorder import Named, Recorder
-from coordinator.recovery import Recovered
-from coordinator.serving import Serving
-from coordinator.strain import Load, SlowDown, Strain
-from coordinator.tasks import Tasks
-from coordinator.voice import Voice, beat_payload
-from protocol import messages, noise, replay, snapshot, topics
-from protocol.address import Address
-from protocol.allowance import Allowance
-from protocol.authority import Announcement, precedence, read_epoch
-from protocol.clock import now
-from protocol.envelope import open_plain
-from protocol.errors import ShoalError
-from protocol.frozen import Frozen
-from protocol.identity import fingerprint, new_session
-from protocol.link import Link, Will, client_id
-from protocol.messages import Phase, RunState
-from protocol.packing import WireError
-from protocol.spec import RunSpec
+CHUNK = 1 << 16
+HELD = 64
+"""Chunks on their way in one direction; who sends more has to wait, as in a network."""
+RATE_GRAIN = 0.02
+"""Seconds of a bounded bandwidth that are sent at once."""
+ANSWER = 10.0
+"""Seconds that the proxy's thread may take to do what it is asked for."""
 
-BEAT_SECONDS = 2.0
-TICK_SECONDS = 0.05
-STALL_SECONDS = 2.0
-"""For which the event loop, or this machine, stood still, after which silences and leases that ran
-out meanwhile are no fault of workers."""
-WATCH_SECONDS = 0.5
-"""Between two looks at how well we keep up."""
-HERE_WITHIN = 0.3
-"""Seconds in which an answer to `who` comes, so that many runs don't answer in one moment."""
-GOODBYE_SECONDS = 3.0
-"""Seconds that a lost broker may take to come back to hear that the run has ended."""
-TASKS_PER_EPOCH = 1 << 32
-"""No two epochs give one number to two tasks."""
-IN_STEP_SECONDS = 60.0
-"""Who returned a result so recently follows the run."""
-LONGEST_LINE = 300
-LINES_PER_SECOND = 10.0
-LINES_AT_ONCE = 50.0
-"""Lines for people: more than that nobody reads, and strangers could make any number."""
-
-_LOGGER = logging.getLogger("shoal.coordinator")
+Answer = TypeVar("Answer")
 
 
-class SteppedAside(ShoalError):  # noqa: N818
-    """Somebody else leads the run now, and may: `announcement` proves it."""
+@dataclass(frozen=True)
+class Faults:
+    """What happens to the bytes that go one way; they never overtake each other.
 
-    def __init__(self, announcement: Announcement) -> None:
-        epoch = announcement.epoch
-        super().__init__(
-            f"the run {epoch.run} is led by {fingerprint(announcement.leader)} now, in epoch "
-            f"{epoch.number}: stepping aside"
-        )
-        self.announcement = announcement
+    Attributes:
+        latency: seconds that each takes.
+        jitter: up to so many seconds more.
+        rate: bytes a second at most; 0: as many as come.
+        dead: nothing arrives, not even the end, until that is over: then all of it does.
+        cut_after: bytes after which the connection is reset, counted from its beginning or from
+            when that was asked for.
+    """
 
-
-class Behind(ShoalError):  # noqa: N818
-    """The run is further than our log, by the word of a worker: it was at `version`."""
-
-    def __init__(self, run: str, version: int, ours: int) -> None:
-        super().__init__(
-            f"workers of {run} are at version {version:,}, our log ends at {ours:,}: "
-            "it has lost its end, which peers may still have"
-        )
-        self.version = version
+    latency: float = 0.0
+    jitter: float = 0.0
+    rate: float = 0.0
+    dead: bool = False
+    cut_after: int | None = None
 
 
-class Server:
-    """Leads one run from where it is to its end, or until somebody else has to."""
+WELL = Faults()
 
-    def __init__(
-        self,
-        spec: RunSpec,
-        leader: Leader,
-        directory: RunDirectory,
-        log: UpdateLog,
-        recovered: Recovered,
-        address: Address,
-        *,
-        on_event: Callable[[str], None] = lambda line: None,
-        on_update: Callable[[Progress], None] = lambda progress: None,
-        on_ready: Callable[[], None] = lambda: None,
-    ) -> None:
-        """`recovered` is where the run is, as `directory` and `log` have it; both stay open.
 
-        `on_event` gets a line for people, `on_update` the progress after each update, `on_ready`
-        is called when workers can join. Needs a running event loop.
-        """
-        self.spec = spec
-        self.progress = dataclasses.replace(recovered.progress)
-        self._recovered = recovered
-        self._leader = leader
-        self._directory = directory
-        self._on_event = on_event
-        self._on_update = on_update
-        self._on_ready = on_ready
-        self._rules = replay.arithmetic(spec)
-        self._versions = recovered.versions
-        self._secret = directory.read_secret()
-        self._recorder = Recorder(spec, directory, log, self._result_kept, self._frozen, self._fail)
-        first_task = (leader.epoch - 1) * TASKS_PER_EPOCH + 1
-        self._pool = Pool(
-            spec,
-            recovered.version,
-            now(),
-            episodes=self._versions.current.episodes,
-            first_task=first_task,
-            unjudged=recovered.unjudged,
-            elapsed=recovered.seconds,
-            used=recovered.used,
-        )
-        self._peers = Peers(leader)
-        self._lines = Allowance(LINES_PER_SECOND, LINES_AT_ONCE)
-        self._unsaid = 0
-        self._tasks = Tasks(self._fail)
-        self._updating: asyncio.Task[None] | None = None
-        self._over = asyncio.Event()
-        self._end: EndRun | None = None
-        self._pause: str | None = None
-        self._failure: BaseException | None = None
-        self._stop_asked = False
-        self._began = time.monotonic() - recovered.seconds
-        self._untold = list(recovered.untold)
-        self._hearing: messages.Result | None = None
-        self._lost_at = 0.0
-        self._late = 0.0
-        self._unkept = 0
-        self._strain = Strain()
-        self._slow_down = SlowDown(random.Random())
-        self._connected = asyncio.Event()
-        self._overwritten = False
-        self._quiet = ""
-        self._quiet_beats = 0
-        self._answering: asyncio.TimerHandle | None = None
-        self._contact = Contact(address, self._say)
-        self._link = Link(
-            address,
-            client_id=client_id(leader.identity.worker, new_session()),
-            on_message=self._on_message,
-            on_connected=self._on_connected,
-            on_disconnected=self._on_disconnected,
-            on_retry=self._contact.failed,
-            will=Will(
-                topics.beat(leader.run),
-                beat_payload(leader, recovered.version, self._versions.digest, "lost"),
-            ),
-            subscriptions=topics.coordinator_filters(leader.run),
-        )
-        self._voice = Voice(self._link, leader, spec, self._secret)
-        self._serving = Serving(
-            self._link,
-            log,
-            leader,
-            lambda: self._versions.current,
-            directory.snapshots,
-            snapshot.state_bytes(self._rules),
-            spec.policy.initial_digest,
-        )
+class Way:
+    """One direction of a connection."""
 
-        self._reception = Reception(
-            spec,
-            leader,
-            self._secret,
-            self._peers,
-            self._versions,
-            first_task,
-            self._pool.sessions,
-            self._voice,
-            self._serving,
-            decide=self._decide,
-            on_result=self._decide_result,
-            is_behind=self._is_behind,
-            say=self._say,
-            over=self._over,
-        )
+    def __init__(self, faults: Faults, random: Random, reset: Callable[[], None]) -> None:
+        self.forwarded = 0
+        self._random = random
+        self._reset = reset
+        self.alive = asyncio.Event()
+        self._queue: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(HELD)
+        self.behave(faults)
 
-    async def run(self) -> Outcome:
-        """Lead the run until it ends or is paused.
+    def behave(self, faults: Faults) -> None:
+        """From now on so; what is on its way already keeps its latency."""
+        self._faults = faults
+        self._cut_at = None if faults.cut_after is None else self.forwarded + faults.cut_after
+        if faults.dead:
+            self.alive.clear()
+        else:
+            self.alive.set()
 
-        Raises `ShoalError` where it can't go on: `SteppedAside`, `Behind`, or what it was that
-        failed; workers wait then.
-        """
-        self._recorder.begin(self._versions.current)
-        self._recorder.policy(self._versions.get(self._versions.current.version))
-        for message, arrived in self._recovered.kept:
-            self._decide_result(message, arrived)
-        for service in (
-            self._link.run(),
-            self._contact.wait(),
-            self._reception.greet_for_ever(),
-            self._serving.run(),
-            self._tick_for_ever(),
-            self._watch_for_ever(),
-            self._beat_for_ever(),
-            asyncio.to_thread(noise.warm_up, self.spec.strategy.noise),
-        ):
-            self._tasks.start(service)
+    async def take(self, reader: asyncio.StreamReader) -> None:
+        """Read what one side sends, to its end."""
+        while True:
+            data = await reader.read(CHUNK)
+            late = self._faults.latency + self._random.uniform(0.0, self._faults.jitter)
+            await self._queue.put((asyncio.get_running_loop().time() + late, data))
+            if not data:
+                return
+
+    async def give(self, writer: asyncio.StreamWriter) -> None:
+        """Send it to the other side when its time has come."""
+        while True:
+            due, data = await self._queue.get()
+            await asyncio.sleep(due - asyncio.get_running_loop().time())
+            await self.alive.wait()
+            if not data:
+                writer.write_eof()
+                return
+            async for piece in self._pieces(data):
+                await self.alive.wait()
+                left = None if self._cut_at is None else self._cut_at - self.forwarded
+                writer.write(piece[:left])
+                await writer.drain()
+                self.forwarded += len(piece[:left])
+                if left is not None and left <= len(piece):
+                    self._reset()
+                    return
+
+    async def _pieces(self, data: bytes) -> AsyncIterator[bytes]:
+        """`data`, or parts of it no faster than the rate allows."""
+        while data:
+            rate = self._faults.rate
+            size = max(1, int(rate * RATE_GRAIN)) if rate else len(data)
+            piece, data = data[:size], data[size:]
+            yield piece
+            if rate:
+                await asyncio.sleep(len(piece) / rate)
+
+
+class Connection:
+    """A client's connection and ours to the target; used in the proxy's thread."""
+
+    def __init__(self, client: asyncio.StreamWriter, up: Faults, down: Faults, seed: int) -> None:
+        self._writers = [client]
+        self.over = asyncio.Event()
+        self.up = Way(up, Random(2 * seed), self.reset)
+        self.down = Way(down, Random(2 * seed + 1), self.reset)
+
+    def reset(self) -> None:
+        """Cut it on both sides at once: each reads ECONNRESET."""
+        for writer in self._writers:
+            with suppress(OSError):
+                sock = writer.get_extra_info("socket")
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            writer.transport.abort()
+        self.over.set()
+
+    async def live(self, reader: asyncio.StreamReader, target: tuple[str, int]) -> None:
+        """Pass on what comes, to the end of both directions or until it is cut."""
+        passing = asyncio.ensure_future(self._pass_on(reader, target))
+        over = asyncio.ensure_future(self.over.wait())
         try:
-            await self._over.wait()
-            return await self._finish()
+            await asyncio.wait((passing, over), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            if self._answering is not None:
-                self._answering.cancel()
-            await self._tasks.cancel()
-            await self._recorder.close()
+            passing.cancel()
+            over.cancel()
+            await asyncio.gather(passing, over, return_exceptions=True)
+            self.reset()
 
-    def stop(self, reason: str) -> None:
-        """End the run now, orderly; `run` returns soon after."""
-        self._stop_asked = True
-        self._decide(StopAsked(reason))
-
-    def pause(self, reason: str) -> None:
-        """Stop leading: workers keep what they have, and wait for whoever goes on with the run;
-        `run` returns soon after."""
-        if self._end is None:
-            self._pause = reason
-        self._over.set()
-
-    # Failures and timers.
-
-    def _fail(self, failure: BaseException) -> None:
-        """The run can't go on; the first reason is the one to tell."""
-        if self._failure is None:
-            self._failure = failure
-        self._over.set()
-
-    async def _tick_for_ever(self) -> None:
-        last = now()
-        while True:
-            await asyncio.sleep(TICK_SECONDS)
-            moment = now()
-            late = moment - last - TICK_SECONDS
-            if late > STALL_SECONDS and self._connected.is_set():
-                pass
-            self._late = max(self._late, late)
-            last = moment
-            self._decide(Tick())
-
-    async def _watch_for_ever(self) -> None:
-        """Look at how well we keep up, and have less asked of us where we don't."""
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            strain, was_busy, held = self._strain, self._strain.busy, self._strain.holds
-            hellos = len(self._reception.turns)
-            strain.look(Load(self._late, self._link.unsent, self._unkept, hellos), now())
-            self._late = 0.0
-            self.progress.busy = strain.busy
-            if strain.holds != held:
-                self._decide(Strained(strain.holds) if strain.holds else Relaxed())
-            if strain.busy and not was_busy:
-                self._say(f"busy: {strain.busy}; workers are asked to slow down")
-            elif was_busy and not strain.busy:
-                self._say("no longer busy")
-            if strain.asks:
-                for id, seconds in self._slow_down.due(self._pool.sessions, now()):
-                    if peer := self._peers.get(id):
-                        self._voice.slow_down(peer, seconds, strain.busy)
-
-    async def _beat_for_ever(self) -> None:
-        while True:
-            await asyncio.sleep(BEAT_SECONDS)
-            self._beat()
-            if self._overwritten:
-                self._announce()
-            self._serving.forget_old()
-            self._say_if_quiet()
-
-    def _say_if_quiet(self) -> None:
-        """Tell why nothing happens, once nothing has for two beats."""
-        quiet = self._pool.quiet_because() if self._connected.is_set() else ""
-        if quiet != self._quiet:
-            self._quiet, self._quiet_beats = quiet, 0
-        self._quiet_beats += 1
-        if quiet and self._quiet_beats == 2:
-            self._say(f"waiting: {quiet}")
-
-    # What comes in.
-
-    def _on_connected(self, first: bool) -> None:
-        self._announce()
-        self._beat()
-        self._contact.made(first)
-        self._connected.set()
-        if not first:
-            self._decide(Hearing(self._lost_at))
-        self._directory.announced()
-        if first:
-            self._on_ready()
-
-    def _on_disconnected(self, reason: str) -> None:
-        self._connected.clear()
-        self._lost_at = now()
-        self._decide(Deaf())
-        self._say(f"broker lost: {reason}")
-
-    def _on_message(self, topic: str, payload: bytes) -> None:
-        """Anything from the broker: hostile until proved otherwise."""
-        parsed = topics.parse(topic)
-        if parsed is None or self._over.is_set():
-            return
+    async def _pass_on(self, reader: asyncio.StreamReader, target: tuple[str, int]) -> None:
         try:
-            if parsed.kind == "epoch":
-                self._hear_epoch(payload)
-            elif parsed.kind == "who":
-                self._hear_who(payload)
-            elif parsed.run == self._leader.run and parsed.worker and parsed.session:
-                id = SessionId(parsed.worker, parsed.session)
-                self._reception.hear(parsed.kind, id, payload)
-        except WireError as error:
-            _LOGGER.debug("ignored a message on %s: %s", topic, error)
+            answers, writer = await asyncio.open_connection(*target)
+            self._writers.append(writer)
+            async with asyncio.TaskGroup() as ways:
+                ways.create_task(self.up.take(reader))
+                ways.create_task(self.up.give(writer))
+                ways.create_task(self.down.take(answers))
+                ways.create_task(self.down.give(self._writers[0]))
+        except* OSError:
+            pass  # one side is gone, or was never there: the other hears of it below
+        for way in (self.up, self.down):  # but not while a way is dead
+            await way.alive.wait()
 
-    def _hear_epoch(self, payload: bytes) -> None:
-        """What newcomers will hear: ours, that of who leads instead of us, or what has to go."""
-        self._overwritten = not self._voice.announced(payload)
-        if self._overwritten:
-            leader = self._leader
-            heard = read_epoch(payload, leader.run, leader.authority)
-            theirs = precedence(heard.epoch.number, heard.epoch.rank)
-            if theirs > precedence(leader.epoch, leader.rank):
-                self._fail(SteppedAside(heard))
 
-    def _hear_who(self, payload: bytes) -> None:
-        if isinstance(open_plain(payload), messages.Who) and self._answering is None:
-            delay = random.uniform(0.0, HERE_WITHIN)
-            self._answering = asyncio.get_running_loop().call_later(delay, self._say_here)
+class Proxy:
+    """Listens on a free port of loopback and passes on to `target`; see `proxied`.
 
-    def _say_here(self) -> None:
-        self._answering = None
-        self._voice.here(self._run_state)
+    Its methods may be called from any thread and have happened when they return.
+    """
 
-    def _is_behind(self, version: int) -> bool:
-        """Whether a worker at that version proves that we can't lead; then we stop."""
-        ours = self._versions.current.version
-        if version <= ours or self._recovered.gathered:
-            return False
-        self._fail(Behind(self._leader.run, version, ours))
-        return True
-
-    def _result_kept(self, results: tuple[Named, ...]) -> None:
-        self._unkept -= len(results)
-        self._decide(Kept(results))
-
-    def _frozen(self, frozen: Frozen) -> None:
-        self._serving.on_disk(frozen)
-
-    # What is decided.
-
-    def _decide(self, event: Event) -> None:
-        """Let the pool decide, and do it. Whatever goes wrong there ends the run."""
-        try:
-            for command in self._pool.handle(event, now()):
-                self._obey(command)
-        except Exception as error:
-            self._fail(error)
-
-    def _decide_result(self, message: messages.Result, arrived: Arrived) -> None:
-        self._hearing = message
-        self._decide(arrived)
-        self._hearing = None
-
-    def _obey(self, command: Command) -> None:
-        match command:
-            case SendTask():
-                peer = self._peers.get(command.session)
-                if peer is not None:
-                    self._voice.task(peer, command, self._versions.get(command.version).digest)
-            case SendAcknowledge():
-                peer = self._peers.get(command.session)
-                if peer is not None:
-                    self._voice.acknowledge(peer, command)
-            case KeepResult():
-                assert self._hearing is not None
-                self._unkept += 1
-                self._recorder.result(command, self._hearing)
-            case CloseBatch():
-                self._updating = self._tasks.start(self._make_update(command))
-            case CentreJudged():
-                self._record_centre(command)
-            case EndRun():
-                self._end = command
-                self._over.set()
-            case Happened():
-                self._tell(command)
-
-    def _tell(self, happened: Happened) -> None:
-        self.progress.workers = self._pool.workers
-        id = happened.session
-        if id is None:
-            self._say(happened.what)
-            return
-        peer = self._peers.get(id)
-        if id not in self._pool.sessions:
-            self._peers.leave(id)
-            self._serving.leave(id)
-        name = f" ({peer.name}, {peer.device})" if peer is not None else ""
-        self._say(f"{id}{name}: {happened.what}")
-
-    def _say(self, line: str) -> None:
-        """A line for people. It may quote strangers, who must not control a terminal."""
-        if not self._lines.take(1.0, now()):
-            self._unsaid += 1
-            return
-        if self._unsaid:
-            self._on_event(f"{self._unsaid:,} lines are left out")
-            self._unsaid = 0
-        self._on_event("".join(c if c.isprintable() else "?" for c in line[:LONGEST_LINE]))
-
-    # Updates.
-
-    async def _make_update(self, closed: CloseBatch) -> None:
-        """Compute, keep, then publish: nobody hears of what could still be lost."""
-        began = time.monotonic()
-        told = tuple(self._untold[: update.MOST_JUDGED])
-        made, payload = await asyncio.to_thread(
-            update.make_signed,
-            self.spec,
-            self._rules,
-            self._leader,
-            self._versions.current,
-            closed,
-            told,
-            self._seconds,
-        )
-        if self._over.is_set():
-            return  # nobody waits for it any more
-        await self._recorder.update(made, payload)
-        del self._untold[: len(told)]
-        self._versions.add(made.after, made.update.digest_after)
-        if made.proof is not None:
-            self._serving.reached(made.after.version, made.proof, self._in_step())
-        self._voice.update(payload)
-        self._decide(Updated(made.after.version))
-        self._beat()
-        self._count(made.update.episodes, made.update.steps)
-        self.progress.version = made.after.version
-        self.progress.mean = made.mean
-        if made.proof is not None:
-            self._recorder.snapshot(made.after, made.proof, self._serving.lacking)
-        took = time.monotonic() - began
-        line = metrics.of_update(made, self.progress, self._seconds, took)
-        self._recorder.metrics(line)
-        self._recorder.latest_policy(self._versions.get(made.after.version))
-        self._on_update(self.progress)
-
-    def _in_step(self) -> list[tuple[Peer, float]]:
-        """Who takes tasks, and returned one of late, with its speed: it has the latest state."""
-        since = now() - IN_STEP_SECONDS
-        able = [s for s in self._pool.sessions.values() if s.credit > 0 and s.last_result > since]
-        found = ((self._peers.get(session.id), session.speed) for session in able)
-        return [(peer, speed) for peer, speed in found if peer is not None]
-
-    def _count(self, episodes: int, steps: int) -> None:
-        self.progress.episodes += episodes
-        self.progress.steps += steps
-        self._count_wire()
-
-    def _count_wire(self) -> None:
-        before = self._recovered.progress.wire_bytes
-        self.progress.wire_bytes = before + self._link.wire.episode_bytes()
+    def __init__(self, target: tuple[str, int], seed: int = 0) -> None:
+        self.target = target
+        self.accepted = 0
+        """connections so far"""
+        self._seed = seed
+        self._up, self._down = WELL, WELL
+        self._connections: list[Connection] = []
+        self._lives: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._place = _socket(0)  # holds the port while nobody listens on it
+        self.port = int(self._place.getsockname()[1])
 
     @property
-    def _seconds(self) -> float:
-        """For which the run has been led, by us and before us."""
-        return time.monotonic() - self._began
+    def url(self) -> str:
+        """Where MQTT clients find it."""
+        return f"mqtt://127.0.0.1:{self.port}"
 
-    # The centre.
+    def through(self, join_url: str) -> str:
+        """The join line of a run at the target, by way of the proxy."""
+        scheme, _, rest = join_url.partition("://")
+        _, slash, run = rest.partition("/")
+        return f"{scheme}://127.0.0.1:{self.port}{slash}{run}"
 
-    def _record_centre(self, judged: CentreJudged) -> None:
-        self._versions.judge(judged)
-        self.progress.centre = judged
-        self._count(judged.episodes, judged.steps)
-        self._untold.append(judged)
-        self._recorder.evaluation(judged, self._seconds)
-        self._recorder.metrics(metrics.of_centre(judged, self._seconds))
+    def start(self) -> None:
+        """Begin to listen."""
+        self._thread.start()
+        self.admit()
 
-    # Announcements, and the end.
+    def close(self) -> None:
+        """Cut everything and end."""
+        self.refuse()
+        self.reset()
+        self._call(self._settle())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(ANSWER)
+        self._loop.close()
+        self._place.close()
 
-    @property
-    def _run_state(self) -> RunState:
-        if self._end is None:
-            return "running" if self._pause is None else "paused"
-        return "stopped" if self._stop_asked and not self._end.reached else "finished"
+    def behave(self, up: Faults = WELL, down: Faults = WELL, *, only: int | None = None) -> None:
+        """Treat what clients send as `up`, what they get as `down`, from now on.
 
-    def _announce(self) -> None:
-        """Tell everybody, newcomers included, who leads what and how it stands."""
-        if self._end is None:
-            version = self._versions.get(self._versions.current.version)
-            reason = self._pause or ""
-        else:
-            version, reason = self._versions.get(self._end.version), self._end.reason
-        self._overwritten = not self._voice.epoch(
-            version.point.version,
-            version.digest,
-            self._run_state,
-            reason,
-            update.told(self._untold),
-        )
+        `only`: the connection with that number (from 0, as they came) and no other one, and none
+        that is to come.
+        """
 
-    def _beat(self) -> None:
-        phase: Phase = "updating" if self._pool.updating else "open"
-        if self._end is not None:
-            phase = "finished"
-        elif self._pause is not None:
-            phase = "lost"
-        self._voice.beat(self._versions.current.version, self._versions.digest, phase)
+        def change() -> None:
+            if only is None:
+                self._up, self._down = up, down
+            for connection in self._connections if only is None else [self._connections[only]]:
+                connection.up.behave(up)
+                connection.down.behave(down)
 
-    async def _finish(self) -> Outcome:
-        """Keep and announce how the run ended, or that it waits."""
-        if self._updating is not None:
-            await asyncio.wait((self._updating,))
-        await self._keep_the_end()
-        if self._failure is not None:
-            await self._give_way(self._failure)
-            raise self._failure
-        await self._say_goodbye()
-        self._count_wire()
-        current = self._versions.current.version
-        end = self._end or EndRun(current, False, self._pause or "")
-        return Outcome(
-            state=self._run_state,
-            reached=end.reached,
-            reason=end.reason,
-            version=end.version,
-            updates=current,
-            centre=self._versions.judged(end.version),
-            params_hash=self._versions.get(end.version).digest.hex(),
-            progress=self.progress,
-        )
+        self._do(change)
 
-    async def _keep_the_end(self) -> None:
-        """Write what is left to write, as far as the disk takes it."""
-        if self._failure is None:
-            returned = self._end.version if self._end else self._versions.current.version
-            self._recorder.policy(self._versions.get(returned))
-            self._recorder.note(update_log.SECONDS, self._seconds)
-            if self._end is not None and self._run_state == "finished":
-                self._recorder.note(update_log.ENDED, self._end.reason)
-            await self._recorder.settle()
+    def reset(self) -> int:
+        """Cut all connections; how many were there."""
 
-    async def _give_way(self, failure: BaseException) -> None:
-        """We can't go on: let the workers wait, with the reason, unless somebody leads them."""
-        if isinstance(failure, SteppedAside | Behind):
-            await self._link.close()
-        elif self._connected.is_set():
-            known = isinstance(failure, ShoalError)
-            self._end, self._pause = None, str(failure) if known else "the coordinator failed"
-            await self._say_goodbye()
+        def cut() -> int:
+            living = [one for one in self._connections if not one.over.is_set()]
+            for connection in living:
+                connection.reset()
+            return len(living)
 
-    async def _say_goodbye(self) -> None:
-        """Announce the end; a broker that is away just now gets some time to come back."""
-        if self._connected.is_set():
-            self._announce()
-            self._beat()
-        else:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GOODBYE_SECONDS):
-                    await self._connected.wait()  # which announces how the run stands
-        await self._link.close()
+        return self._do(cut)
+
+    def refuse(self) -> None:
+        """Let nobody in, as if nothing listened here; who is in stays."""
+
+        def stop() -> None:
+            if self._server is not None:
+                self._server.close()
+                self._server = None
+
+        self._do(stop)
+
+    def admit(self) -> None:
+        """Let clients in again."""
+        self._call(self._listen())
+
+    async def _listen(self) -> None:
+        if self._server is None:
+            self._server = await asyncio.start_server(self._serve, sock=_socket(self.port))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        number, self.accepted = self.accepted, self.accepted + 1
+        connection = Connection(writer, self._up, self._down, self._seed + number)
+        self._connections.append(connection)
+        life = asyncio.ensure_future(connection.live(reader, self.target))
+        self._lives.add(life)
+        life.add_done_callback(self._lives.discard)
+        await asyncio.wait((life,))
+
+    async def _settle(self) -> None:
+        for life in list(self._lives):
+            life.cancel()
+        await asyncio.gather(*self._lives, return_exceptions=True)
+
+    def _do(self, work: Callable[[], Answer]) -> Answer:
+        async def done() -> Answer:
+            return work()
+
+        return self._call(done())
+
+    def _call(self, work: Coroutine[Any, Any, Answer]) -> Answer:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(ANSWER)
+
+
+def _socket(port: int) -> socket.socket:
+    """Bound to loopback, where the port may be bound once more but has one listener."""
+    bound = socket.socket()
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    bound.bind(("127.0.0.1", port))
+    return bound
+
+
+@contextmanager
+def proxied(target: tuple[str, int], seed: int = 0) -> Iterator[Proxy]:
+    """A proxy before `target` (host, port), gone at the end."""
+    proxy = Proxy(target, seed)
+    proxy.start()
+    try:
+        yield proxy
+    finally:
+        proxy.close()
