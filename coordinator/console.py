@@ -87,10 +87,12 @@ class Console:
             judged = progress.centre
             centre = f"{judged.mean:.1f} (version {judged.version}, {judged.episodes} episodes)"
         members = "-" if math.isnan(progress.mean) else f"{progress.mean:.1f}"
+        busy = f"  busy: {progress.busy}" if progress.busy else ""
         return (
             f"{now - self._begin:.1f} s  update {progress.version}  centre {centre}  "
             f"members {members}  {self._rates[0]:,.0f} episodes/s  {self._rates[1]:,.0f} steps/s  "
             f"workers {progress.workers}  {progress.wire_bytes_per_episode:.1f} bytes/episode"
+            f"{busy}"
         )
 
     def clear(self) -> None:

@@ -31,6 +31,7 @@ def of_update(
         "episodes": progress.episodes,
         "env_steps": progress.steps,
         "workers": progress.workers,
+        "busy": progress.busy,
         "wire_bytes": progress.wire_bytes,
         "params_hash": made.update.digest_after.hex(),
     }

@@ -22,6 +22,8 @@ class Progress:
     centre: CentreJudged | None = None
     wire_bytes: int = 0
     """for tasks, results, acknowledgements and updates"""
+    busy: str = ""
+    """why the coordinator does not keep up; empty while it does"""
 
     @property
     def wire_bytes_per_episode(self) -> float:

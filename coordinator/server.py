@@ -22,15 +22,19 @@ from coordinator.pool.events import (
     CentreJudged,
     CloseBatch,
     Command,
+    Deaf,
     EndRun,
     Event,
     Happened,
+    Hearing,
     KeepResult,
     Kept,
+    Relaxed,
     SendAcknowledge,
     SendTask,
     SessionId,
     StopAsked,
+    Strained,
     Tick,
     Updated,
 )
@@ -39,6 +43,7 @@ from coordinator.reception import Reception
 from coordinator.recorder import Named, Recorder
 from coordinator.recovery import Recovered
 from coordinator.serving import Serving
+from coordinator.strain import Load, SlowDown, Strain
 from coordinator.tasks import Tasks
 from coordinator.voice import Voice, beat_payload
 from protocol import messages, noise, replay, snapshot, topics
@@ -57,6 +62,11 @@ from protocol.spec import RunSpec
 
 BEAT_SECONDS = 2.0
 TICK_SECONDS = 0.05
+STALL_SECONDS = 2.0
+"""For which the event loop, or this machine, stood still, after which silences and leases that ran
+out meanwhile are no fault of workers."""
+WATCH_SECONDS = 0.5
+"""Between two looks at how well we keep up."""
 HERE_WITHIN = 0.3
 """Seconds in which an answer to `who` comes, so that many runs don't answer in one moment."""
 GOODBYE_SECONDS = 3.0
@@ -153,6 +163,11 @@ class Server:
         self._began = time.monotonic() - recovered.seconds
         self._untold = list(recovered.untold)
         self._hearing: messages.Result | None = None
+        self._lost_at = 0.0
+        self._late = 0.0
+        self._unkept = 0
+        self._strain = Strain()
+        self._slow_down = SlowDown(random.Random())
         self._connected = asyncio.Event()
         self._overwritten = False
         self._quiet = ""
@@ -216,6 +231,7 @@ class Server:
             self._reception.greet_for_ever(),
             self._serving.run(),
             self._tick_for_ever(),
+            self._watch_for_ever(),
             self._beat_for_ever(),
             asyncio.to_thread(noise.warm_up, self.spec.strategy.noise),
         ):
@@ -250,16 +266,42 @@ class Server:
         self._over.set()
 
     async def _tick_for_ever(self) -> None:
+        last = now()
         while True:
             await asyncio.sleep(TICK_SECONDS)
+            moment = now()
+            late = moment - last - TICK_SECONDS
+            if late > STALL_SECONDS and self._connected.is_set():
+                self._decide(Hearing(last))
+            self._late = max(self._late, late)
+            last = moment
             self._decide(Tick())
+
+    async def _watch_for_ever(self) -> None:
+        """Look at how well we keep up, and have less asked of us where we don't."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            strain, was_busy, held = self._strain, self._strain.busy, self._strain.holds
+            hellos = len(self._reception.turns)
+            strain.look(Load(self._late, self._link.unsent, self._unkept, hellos), now())
+            self._late = 0.0
+            self.progress.busy = strain.busy
+            if strain.holds != held:
+                self._decide(Strained(strain.holds) if strain.holds else Relaxed())
+            if strain.busy and not was_busy:
+                self._say(f"busy: {strain.busy}; workers are asked to slow down")
+            elif was_busy and not strain.busy:
+                self._say("no longer busy")
+            if strain.asks:
+                for id, seconds in self._slow_down.due(self._pool.sessions, now()):
+                    if peer := self._peers.get(id):
+                        self._voice.slow_down(peer, seconds, strain.busy)
 
     async def _beat_for_ever(self) -> None:
         while True:
             await asyncio.sleep(BEAT_SECONDS)
             self._beat()
             if self._overwritten:
-                self._overwritten = False
                 self._announce()
             self._serving.forget_old()
             self._say_if_quiet()
@@ -280,12 +322,16 @@ class Server:
         self._beat()
         self._contact.made(first)
         self._connected.set()
+        if not first:
+            self._decide(Hearing(self._lost_at))
         self._directory.announced()
         if first:
             self._on_ready()
 
     def _on_disconnected(self, reason: str) -> None:
         self._connected.clear()
+        self._lost_at = now()
+        self._decide(Deaf())
         self._say(f"broker lost: {reason}")
 
     def _on_message(self, topic: str, payload: bytes) -> None:
@@ -332,6 +378,7 @@ class Server:
         return True
 
     def _result_kept(self, results: tuple[Named, ...]) -> None:
+        self._unkept -= len(results)
         self._decide(Kept(results))
 
     def _frozen(self, frozen: Frozen) -> None:
@@ -364,6 +411,7 @@ class Server:
                     self._voice.acknowledge(peer, command)
             case KeepResult():
                 assert self._hearing is not None
+                self._unkept += 1
                 self._recorder.result(command, self._hearing)
             case CloseBatch():
                 self._updating = self._tasks.start(self._make_update(command))
@@ -481,7 +529,7 @@ class Server:
             reason = self._pause or ""
         else:
             version, reason = self._versions.get(self._end.version), self._end.reason
-        self._voice.epoch(
+        self._overwritten = not self._voice.epoch(
             version.point.version,
             version.digest,
             self._run_state,

@@ -69,6 +69,10 @@ class Voice:
         """The session should introduce itself again; nothing for the volunteer to read."""
         self._tell(peer, messages.Notice("hello-again", ""))
 
+    def slow_down(self, peer: Peer, seconds: float, why: str) -> None:
+        """The session should say nothing that can wait for so long."""
+        self._tell(peer, messages.Notice("slow-down", why[:LONGEST_REASON], seconds))
+
     def entrust(self, peer: Peer) -> None:
         """The run's secret, to a session of somebody who may lead the run after us."""
         self._tell(peer, messages.Entrust(seal_secret(peer.session_key, self._secret)))
@@ -91,8 +95,8 @@ class Voice:
         state: RunState,
         reason: str,
         judged: tuple[messages.Judged, ...],
-    ) -> None:
-        """Who leads what: retained, all that a newcomer needs."""
+    ) -> bool:
+        """Who leads what: retained, all that a newcomer needs; whether it is on its way."""
         leader = self._leader
         epoch = messages.Epoch(
             protocol=PROTOCOL_VERSION,
@@ -111,7 +115,7 @@ class Voice:
         )
         payload = signed(leader.identity, "epoch", (leader.run,), epoch)
         self._epoch = payload
-        self._link.publish(topics.epoch(leader.run), payload, qos=1, retain=True)
+        return self._link.publish(topics.epoch(leader.run), payload, qos=1, retain=True)
 
     def announced(self, payload: bytes) -> bool:
         """Whether this is our latest announcement."""

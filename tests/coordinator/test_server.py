@@ -290,6 +290,8 @@ async def test_broker_that_dies_and_comes_back_does_not_end_the_run(tmp_path: Pa
             )
             broker.kill()
             broker.start()
+            await worker.until(lambda: len(worker.heard.epochs) > 1)
+            worker.say_hello()  # as real ones do at the first beat of a connection
             worker.resume()
             outcome = await run.outcome()
             assert len(worker.hellos) >= 2
