@@ -13,6 +13,7 @@ import argparse
 import dataclasses
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -99,9 +100,9 @@ def parser() -> argparse.ArgumentParser:
     return flags
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Print the figures; the exit status."""
-    arguments = parser().parse_args()
+    arguments = parser().parse_args(words)
     try:
         stage = Stage(scenario(arguments))
         stage.run()

@@ -56,6 +56,8 @@ class Closed:
     """members by their age in versions"""
     steps: int
     """of its members"""
+    accepted_steps: int
+    """of all members that the pool had accepted by then, since the start"""
     tail: float
     """seconds since the last direction of its batch was leased for the first time"""
     workers: int
@@ -96,6 +98,7 @@ class Ledger:
         """last task by the range that it is of"""
         self._closing: tuple[CloseBatch, Counted] | None = None
         self._dropped: set[int] = set()
+        self._accepted_steps = 0
 
     def account(self, index: int) -> Account:
         """Of a batch."""
@@ -138,7 +141,7 @@ class Ledger:
                     for result in command.results:
                         self._answer((command.session, result), command.outcome)
                 case KeepResult() if command.arrived.kind == "members":
-                    self._accepted[command.arrived.session, command.arrived.name] = command
+                    self._accept(command)
                 case CloseBatch():
                     self._close(command, now)
 
@@ -190,6 +193,12 @@ class Ledger:
         if outcome == "accepted" and name not in self._kept:
             self.lost += arrived.count
 
+    def _accept(self, keep: KeepResult) -> None:
+        name = (keep.arrived.session, keep.arrived.name)
+        if name not in self._accepted:  # a coordinator that comes back accepts it once more
+            self._accepted_steps += int(keep.arrived.lengths.sum())
+        self._accepted[name] = keep
+
     def _close(self, closed: CloseBatch, now: float) -> None:
         version = closed.version
         found = Counted.of(closed.contributions)
@@ -204,6 +213,7 @@ class Ledger:
                 members=2 * len(found.directions),
                 ages=Counter(dict(zip(ages.tolist(), (2 * members).tolist(), strict=True))),
                 steps=int(found.lengths.sum()),
+                accepted_steps=self._accepted_steps,
                 tail=now - self.account(version).last_leased,
                 workers=len({part.session for part in closed.contributions}),
             )

@@ -32,6 +32,8 @@ class Report:
     seconds: float
     efficiency: float
     """members used in updates / members that the workers there could have evaluated"""
+    accepted: float
+    """the same of the members that were accepted meanwhile, whichever update will use them"""
     busy: float
     """part of the workers' time that they evaluated something, used or not"""
     stale_share: float
@@ -107,6 +109,7 @@ def report(
         members=members,
         seconds=seconds,
         efficiency=steps / capacity,
+        accepted=(closed[-1].accepted_steps - begin.accepted_steps) / capacity,
         busy=(end.busy - start.busy) / capacity,
         stale_share=1.0 - ages[0] / max(1, members),
         ages={age: ages[age] / max(1, members) for age in sorted(ages)},

@@ -43,7 +43,7 @@ class Timing:
     keep: float = 0.1
     """between an accepted result and the commit of its group"""
     service: float = 0.0
-    """for each event; meanwhile the others wait"""
+    """for each event from a worker; meanwhile the others wait"""
 
 
 class Observer(Protocol):
@@ -176,7 +176,7 @@ class Shell:
 
     def _tick(self) -> None:
         if self.ended is None:
-            self.receive(Tick())
+            self.handle(Tick())
             self._while_alive(self._agenda.now + self._timing.tick, self._tick)
 
     def _obey(self, command: Command) -> None:

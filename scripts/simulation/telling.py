@@ -13,6 +13,7 @@ def table(report: Report) -> str:
         ("efficiency", f"{report.efficiency:.1%} of what the workers there could have evaluated"),
         ("  waiting for all, equal parts", _baseline(report.wait_for_all_efficiency)),
         ("  parts by declared speed", _baseline(report.static_split_efficiency)),
+        ("accepted", f"{report.accepted:.1%} likewise, whichever update will use it"),
         ("workers busy", f"{report.busy:.1%} of their time"),
         ("updates", f"{report.updates:,} in {report.seconds:.1f} s, one in "
          f"{report.update_seconds:.2f} s, {report.members:,} members used"),
