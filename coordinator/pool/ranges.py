@@ -10,8 +10,8 @@ NOBODY: frozenset[str] = frozenset()
 
 
 SUSPECT_AFTER = 2
-"""Failures of a range after which it is given out in ever smaller pieces, one copy of each: what
-breaks its workers is found without breaking more of them."""
+"""Failures of a range after which it is given out in ever smaller pieces: what breaks its workers
+is found without breaking more of them."""
 
 
 class Blame(NamedTuple):
@@ -52,8 +52,9 @@ class Range(NamedTuple):
 
     @property
     def suspect(self) -> bool:
-        """Whether it failed so often that it may be what breaks its workers."""
-        return self.failures >= SUSPECT_AFTER
+        """Whether it may be what breaks its workers, and no other than its holder should try it at
+        the same time. That it only ran out tells more of who had it."""
+        return self.failures - self.attempts >= SUSPECT_AFTER
 
     def part(self, first: int, end: int) -> Range:
         """`[first, end)` with the same history."""

@@ -169,6 +169,10 @@ class Work:
 
     # Claims and leases.
 
+    def holds(self, claim: Claim, unit: int) -> bool:
+        """Whether the claim holds this unit."""
+        return int(self._states[unit - self.first]) == claim.number
+
     def claim(self, most: int, worker: str, eligible: Set[str]) -> Claim | None:
         """Hold the lowest free range for this worker, at most `most` units; None: there is none."""
         taken = self.unleased.take(most, worker, eligible)
