@@ -16,28 +16,48 @@ from worker.evaluation.jobs import Evaluation, EvaluationJob
 from worker.evaluation.lanes import centre_seeds, member_seeds
 from worker.policies.dense import arrange, forward
 
-NONE32 = np.empty(0, np.float32)
-NONE64 = np.empty(0)
-NO_CLIP = np.float32(0.0)
-NO_SLOTS = np.full(1, -1)
-LANE = np.zeros(1, np.int64)
+Room = tuple[
+    NDArray[np.int64],
+    NDArray[np.int64],
+    NDArray[np.float32],
+    NDArray[np.int64],
+    NDArray[np.float64],
+    NDArray[np.uint64],
+    NDArray[np.float32],
+    NDArray[np.float32],
+]
+"""What `forward` works on for one lane: its number, its row of the parameters, no normaliser, no
+slot of observation sums, no measure, no sums; scratch and outputs."""
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
+def _room(widths: NDArray[np.int64]) -> Room:
+    return (
+        np.zeros(1, np.int64),
+        np.zeros(1, np.int64),
+        np.empty(0, np.float32),
+        np.full(1, -1),
+        np.empty(0),
+        np.empty((0, 0, 4), np.uint64),
+        np.empty((2, widths.max()), np.float32),
+        np.empty((1, widths[-1]), np.float32),
+    )
+
+
+@njit(error_model="numpy")
 def _choose(
     observation: NDArray[np.float32],
-    row: NDArray[np.int64],
     parameters: NDArray[np.float32],
     widths: NDArray[np.int64],
     rectified: bool,
-    scratch: NDArray[np.float32],
-    outputs: NDArray[np.float32],
+    room: Room,
 ) -> int:
     """The action of one member: the first of its largest outputs."""
-    sums = np.empty((0, 0, 4), np.uint64)
+    lane, row, none, slot, nothing, sums, scratch, outputs = room
+    clip = np.float32(0.0)
     forward(
-        LANE, observation, row, parameters, widths, rectified, NONE32, NONE32, NO_CLIP,
-        NO_SLOTS, NONE64, NONE64, sums, scratch, outputs,
+        lane, observation, row, parameters, widths, rectified, none, none, clip,
+        slot, nothing, nothing, sums, scratch, outputs,
     )  # fmt: skip
     best = 0
     for action in range(1, outputs.shape[1]):
@@ -58,19 +78,17 @@ def _cartpole(
     lengths: NDArray[np.int64],
 ) -> None:
     """Barto, Sutton and Anderson 1983, as Gymnasium has it: Euler steps of 0.02 s."""
-    scratch = np.empty((2, widths.max()), np.float32)
-    outputs = np.empty((1, 2), np.float32)
+    room = _room(widths)
     observation = np.empty((1, 4), np.float32)
-    row = np.zeros(1, np.int64)
     widest = 12 * 2 * np.pi / 360
     for episode in range(rows.size):
-        row[0] = rows[episode]
+        room[1][0] = rows[episode]
         x, speed, angle, turning = starts[episode]
         step, up = 0, True
         while up and step < limit:
             observation[0, 0], observation[0, 1] = x, speed
             observation[0, 2], observation[0, 3] = angle, turning
-            action = _choose(observation, row, parameters, widths, rectified, scratch, outputs)
+            action = _choose(observation, parameters, widths, rectified, room)
             force = 10.0 if action == 1 else -10.0
             cosine, sine = np.cos(angle), np.sin(angle)
             push = (force + 0.05 * (turning * turning) * sine) / 1.1
@@ -85,7 +103,7 @@ def _cartpole(
         returns[episode] = lengths[episode] = step
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _swing(
     first: float, second: float, turn: float, bend: float, torque: float
 ) -> tuple[float, float]:
@@ -104,7 +122,7 @@ def _swing(
     return -(d2 * bending + phi1) / d1, bending
 
 
-@njit(cache=True, error_model="numpy")
+@njit(error_model="numpy")
 def _wrapped(angle: float) -> float:
     while angle > np.pi:
         angle -= 2 * np.pi
@@ -125,12 +143,10 @@ def _acrobot(
     lengths: NDArray[np.int64],
 ) -> None:
     """Sutton 1996, as Gymnasium has it: Runge-Kutta steps of 0.2 s."""
-    scratch = np.empty((2, widths.max()), np.float32)
-    outputs = np.empty((1, 3), np.float32)
+    room = _room(widths)
     observation = np.empty((1, 6), np.float32)
-    row = np.zeros(1, np.int64)
     for episode in range(rows.size):
-        row[0] = rows[episode]
+        room[1][0] = rows[episode]
         # Gymnasium rounds where an episode starts to float32.
         a, b, c, d = starts[episode].astype(np.float32).astype(np.float64)
         step, low = 0, True
@@ -138,7 +154,7 @@ def _acrobot(
             observation[0, 0], observation[0, 1] = np.cos(a), np.sin(a)
             observation[0, 2], observation[0, 3] = np.cos(b), np.sin(b)
             observation[0, 4], observation[0, 5] = c, d
-            action = _choose(observation, row, parameters, widths, rectified, scratch, outputs)
+            action = _choose(observation, parameters, widths, rectified, room)
             torque = action - 1.0
             c1, d1 = _swing(a, b, c, d, torque)
             p2, q2 = c + 0.1 * c1, d + 0.1 * d1
@@ -210,7 +226,8 @@ class CompiledLanes:
         compiled.loop(
             starts, rows, parameters, self._widths, rectified, compiled.limit, returns, lengths
         )
-        return Evaluation(returns.reshape(job.shape), lengths.reshape(job.shape))
+        shape = job.shape
+        return Evaluation(job.first, returns.reshape(shape), lengths.reshape(shape))
 
     def close(self) -> None:
         """Nothing is open."""
