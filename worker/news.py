@@ -54,11 +54,12 @@ def idle_because(
     running: int,
     ready: bool,
     finishing: bool,
+    slowed: float,
 ) -> str:
     """Why nothing is being evaluated; empty while something is.
 
     `running`: tasks being evaluated; `ready`: whether evaluation has started; `finishing`: whether
-    no new tasks are taken.
+    no new tasks are taken; `slowed`: seconds for which the coordinator wants to hear little.
     """
     if running:
         return ""
@@ -72,8 +73,10 @@ def idle_because(
         return "the run is paused by its host" + (f": {epoch.reason}" if epoch.reason else "")
     if presence.absent:
         return presence.absent
-    if not presence.welcomed:
+    if not presence.welcomed and not slowed:
         return "said hello, waiting for the welcome"
+    if slowed:
+        return f"slowed down by the coordinator for {slowed:.0f} s"
     if following.snapshot_share is not None:
         return f"fetching a snapshot, {following.snapshot_share:.0%} is here"
     if following.behind:

@@ -66,6 +66,11 @@ class Outbox:
                 found += 1
         return found
 
+    @property
+    def unsent(self) -> list[Result]:
+        """What was not sent since it was made, or since a session began anew."""
+        return [entry.result for entry in self._entries.values() if not entry.sent]
+
     def due(self, now: float) -> list[Result]:
         """What is to be sent now."""
         return [entry.result for entry in self._entries.values() if now >= entry.due]

@@ -41,6 +41,7 @@ class Presence:
         self._patience = Patience(HELLO_AFTER, LONGEST_HELLO, random)
         self._last_hello: float | None = None
         self._beaten = False
+        self._slow_until = 0.0
 
     @property
     def greeted(self) -> bool:
@@ -95,6 +96,7 @@ class Presence:
         """Somebody proved to lead from now on: hello goes out at once, whatever was before."""
         self.show(now)
         self.welcomed = False
+        self._slow_until = 0.0
         self._patience.begin_anew()
         self._hello_at = now
 
@@ -115,7 +117,7 @@ class Presence:
 
     def should_greet(self, now: float) -> bool:
         """Whether it is time to say hello."""
-        if not self.connected or self.absent:
+        if not self.connected or self.absent or self.slowed(now):
             return False
         return self._hello_at is not None and now >= self._hello_at
 
@@ -123,6 +125,17 @@ class Presence:
         """It is said, and is said again unless a welcome comes."""
         self._last_hello = now
         self._hello_at = now + self._patience.next()
+
+    def slow_down(self, seconds: float, now: float) -> bool:
+        """The coordinator has more to do than it can, and wants to hear nothing that can wait for
+        so long; whether that is news."""
+        news = not self.slowed(now)
+        self._slow_until = max(self._slow_until, now + seconds)
+        return news and seconds > 0.0
+
+    def slowed(self, now: float) -> float:
+        """Seconds for which that still holds; 0 where it does not."""
+        return max(0.0, self._slow_until - now)
 
     def welcome(self, now: float) -> bool:
         """The coordinator knows us; whether that is news."""

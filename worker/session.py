@@ -68,6 +68,8 @@ if TYPE_CHECKING:
 
 STATUS_AFTER = 9.0
 """Seconds without a word of ours after which we say that we are here, give or take one."""
+SLOWED_STATUS_AFTER = 18.0
+"""The same while the coordinator asks us to slow down; after 35 s it would think us gone."""
 FORGOTTEN_AFTER = 3
 """Times that a result was sent without an answer, after which we think ourselves forgotten."""
 WAIT_FOR_ANSWERS = 5.0
@@ -113,7 +115,7 @@ class Session:
         self._finishing = False
         self._leave_by: float | None = None
         self._handing_back = 0
-        self._credit = settings.credit
+        self._slowed = 0.0
         self._credit_told = 0
         self._hello_credit = 0
         self._spoke = 0.0
@@ -292,6 +294,7 @@ class Session:
             running=self._running,
             ready=self._introduction is not None,
             finishing=self._finishing,
+            slowed=self._slowed,
         )
         if following is None or work is None:
             return View(idle_because=idle)
@@ -438,12 +441,16 @@ class Session:
         if notice.code == "leave":
             self._leave(SENT_AWAY, f"the coordinator sends us away: {notice.text}")
             return
+        if notice.code == "slow-down":
+            if self._presence.slow_down(notice.seconds, now):
+                why = f": {notice.text}" if notice.text else ""
+                line = f"slowed down by the coordinator for {notice.seconds:.0f} s{why}"
+                self._commands.append(Say(line, warning=True))
+            return
         if notice.text:
             self._commands.append(Say(f"the host says: {notice.text}", warning=True))
         if notice.code == "hello-again":
             self._presence.greet(now)
-        elif notice.code == "slow-down":
-            self._credit = max(1, self._credit // 2)
 
     # Hello and its answer.
 
@@ -454,7 +461,9 @@ class Session:
         if self._finishing and not self._running and not self._unanswered:
             return
         if self._presence.should_greet(now):
-            self._hello_credit = self._credit if self._in_step and not self._finishing else 0
+            self._hello_credit = (
+                self.settings.credit if self._in_step and not self._finishing else 0
+            )
             payload = self.handshake.hello(
                 introduction, self._hello_credit, following.version, work.held
             )
@@ -528,7 +537,8 @@ class Session:
                 case replica.Ask() if deed.server:
                     self._tell_peer(topics.ask, deed.server, self.handshake.peer, deed.message)
                 case replica.Ask():
-                    self._request(deed.message, now)
+                    if not self._presence.slowed(now):  # else it is asked again later
+                        self._request(deed.message, now)
                 case serving.Answer():
                     self._tell_peer(topics.snapshot, self.handshake.peer, deed.joiner, deed.message)
                 case replica.Followed():
@@ -555,6 +565,7 @@ class Session:
                 self._do(self.workload.proceed(now), now)
             self._speak(now)
             self._leave_if_finished(now)
+        self._slowed = self._presence.slowed(now)
         commands, self._commands = self._commands, []
         return commands
 
@@ -566,13 +577,15 @@ class Session:
             self._caught_up = True
         self._tell_credit(now)
         self._send_results(self.workload.outbox, now)
-        if now - self._spoke > STATUS_AFTER + self._random.random():
+        quiet_for = SLOWED_STATUS_AFTER if self._presence.slowed(now) else STATUS_AFTER
+        if now - self._spoke > quiet_for + self._random.random():
             status = Status(self._state_word(), self.replica.version)
             self._publish(topics.status, self.handshake.seal(status), now)
 
     def _send_results(self, outbox: Outbox, now: float) -> None:
-        due = outbox.due(now)
-        if due and outbox.most_sent >= FORGOTTEN_AFTER:
+        slowed = self._presence.slowed(now)
+        due = outbox.unsent if slowed else outbox.due(now)
+        if due and not slowed and outbox.most_sent >= FORGOTTEN_AFTER:
             self._commands.append(Say("our results are not answered: saying hello again"))
             outbox.make_due(now)
             self._presence.greet(now)
@@ -582,7 +595,9 @@ class Session:
             outbox.sent(result.name, now)
 
     def _tell_credit(self, now: float) -> None:
-        wanted = self._credit if self._caught_up and not self._finishing else 0
+        wanted = self.settings.credit if self._caught_up and not self._finishing else 0
+        if wanted > self._credit_told and self._presence.slowed(now):
+            return
         if self._presence.welcomed and wanted != self._credit_told and self.replica is not None:
             self._credit_told = wanted
             self._request(Credit(wanted, self.replica.version), now)

@@ -731,12 +731,10 @@ def test_a_task_may_come_while_version_0_is_still_being_made():
     assert desk.told(messages.Credit) == []
 
 
-def test_a_slow_down_halves_the_credit_and_a_notice_is_shown():
+def test_a_notice_is_shown_and_one_that_sends_us_away_is_obeyed():
     desk = Desk(host_of(), credit=8)
     desk.welcomed()
-    desk.is_told(messages.Notice("slow-down", "the broker is full"))
-    desk.pass_time(0.2)
-    assert desk.told(messages.Credit) == [messages.Credit(4, 0)]
+    desk.is_told(messages.Notice("say", "the broker is full"))
     assert "the broker is full" in desk.warnings
     desk.is_told(messages.Notice("leave", "no more"))
     assert desk.left is not None
