@@ -149,7 +149,10 @@ class Ledger:
         """The coordinator died: what it had taken and not kept its workers have still."""
         self._closing = None
         self._unanswered.clear()
-        self._accepted = {name: self._accepted[name] for name in self._accepted if name in durable}
+        for name in self._accepted.keys() - durable:
+            forgotten = self._accepted.pop(name).arrived
+            if name in self._kept:
+                self.lost += forgotten.count
 
     def conclude(self, now: float) -> None:
         """The simulation is over: what was neither kept nor answered by now never will be.

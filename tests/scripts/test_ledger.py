@@ -148,6 +148,14 @@ def test_what_was_durable_must_outlive_the_coordinator_and_the_rest_need_not() -
     assert other.count == 2
 
 
+def test_what_was_kept_must_be_there_when_the_coordinator_dies() -> None:
+    books = Books()
+    books.keep(books.arrive(1, 0, 3))
+    books.arrive(2, 3, 2)
+    books.ledger.died(set())
+    assert books.faults == (0, 3)
+
+
 def test_an_answer_before_the_result_is_durable_counts_as_lost() -> None:
     books = Books()
     result = books.arrive(1, 0, 8)
