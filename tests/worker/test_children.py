@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from protocol import noise
+from protocol import noise, normalizer
 from protocol.spec import RunSpec
 from tests.worker import reference
 from tests.worker.reference import TOYS, run_spec
-from worker.evaluation import environments, pipe
+from worker.evaluation import children as hands
+from worker.evaluation import environments, pipe, progress
 from worker.evaluation.children import Evaluators
 from worker.evaluation.jobs import (
     EnvironmentUnavailable,
@@ -27,6 +28,7 @@ from worker.evaluation.jobs import (
     join,
 )
 from worker.evaluation.lanes import Lanes
+from worker.evaluation.process import Child
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SIGMA = 0.3
@@ -59,9 +61,10 @@ def waiting(gate: Path) -> RunSpec:
     return toy(trouble="hang", every=EVERY, gate=str(gate))
 
 
-async def started(spec: RunSpec, children: int) -> Evaluators:
-    evaluators = Evaluators(DEADLINE)
+async def started(spec: RunSpec, children: int, share: float = 1.0) -> Evaluators:
+    evaluators = Evaluators(DEADLINE, share)
     await evaluators.start(spec, children, [TOYS])
+    await until(lambda: evaluators.ready == children)
     view = reference.normalization(spec) if spec.normalizer.enabled else None
     await evaluators.set_theta(0, reference.theta(spec), view)
     return evaluators
@@ -112,15 +115,15 @@ async def pool(gate: Path) -> AsyncIterator[Evaluators]:
     await evaluators.close()
 
 
-def cursed() -> EvaluationJob:
-    """A job whose episodes meet the trouble of their environment."""
+def cursed(before: int = 0, after: int = 0) -> EvaluationJob:
+    """A direction whose episodes meet the trouble of their environment, and some that don't."""
     seeds = noise.episode_seeds(7, np.arange(20 * EVERY, dtype=np.uint64) * np.uint64(65536))
-    return members(int(np.flatnonzero(seeds % EVERY == 0)[0]), 1)
+    return members(int(np.flatnonzero(seeds % EVERY == 0)[0]) - before, before + 1 + after)
 
 
 async def full(pool: Evaluators) -> None:
     """Wait until both children of the pool are there."""
-    await until(lambda: sum(child.ready for child in pool._children) == 2)
+    await until(lambda: pool.ready == 2)
 
 
 async def assert_usable(pool: Evaluators) -> None:
@@ -153,6 +156,64 @@ async def test_one_and_two_children_agree_on_continuous_actions():
         assert_same(found, alone(spec, job))
         assert (found.lengths == 50).all() and np.ptp(found.returns) > 0
     await asyncio.gather(one.close(), two.close())
+
+
+@pytest.mark.parametrize("children", [1, 2])
+async def test_what_is_finished_of_a_long_job_is_told_while_it_runs(children, monkeypatch):
+    monkeypatch.setattr(progress, "TELL_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "SOON_SECONDS", 0.0)
+    monkeypatch.setattr(hands, "LOOK_SECONDS", 0.01)
+    spec = toy(trouble="slow", every=EVERY)
+    evaluators = await started(spec, children)
+    job, parts = cursed(before=11, after=20), list[Evaluation]()
+    last = await evaluators.evaluate(job, parts.append)
+    await evaluators.close()
+    assert parts and len(last.returns)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)  # nothing is slow in this process
+    for piece in (*parts, last):
+        assert_same(piece, alone(spec, members(piece.first, len(piece.returns))))
+    whole = join(sorted([*parts, last], key=lambda piece: piece.first))
+    assert (whole.first, whole.end) == (job.first, job.first + job.count)
+    assert whole.failed and len(whole.failed) < job.count
+    if children == 2:  # the other one's share did not wait for the slow one
+        assert any(piece.first > cursed().first for piece in parts)
+
+
+async def test_a_cancelled_job_tells_first_what_is_finished(tmp_path):
+    spec = toy(trouble="slow", every=EVERY, lasts=1, gate=str(tmp_path / "gate"))
+    evaluators = await started(spec, 1)
+    job, parts = cursed(before=5, after=7), list[Evaluation]()
+    running = asyncio.create_task(evaluators.evaluate(job, parts.append))
+    await until((tmp_path / "gate").exists)  # by a third step, when all others are over
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    (piece,) = parts
+    assert (piece.first, piece.end) == (job.first, cursed().first)
+    assert_same(piece, alone(spec, members(job.first, 5)))
+    await evaluators.close()
+
+
+async def test_a_job_that_hangs_is_cancelled_all_the_same(pool, monkeypatch):
+    monkeypatch.setattr(hands, "HAND_OVER_SECONDS", 0.1)
+    await full(pool)
+    told = list[Evaluation]()
+    running = asyncio.create_task(pool.evaluate(cursed(), told.append))
+    await until(lambda: any(child.parts for child in pool._children))
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running, DEADLINE)
+    assert told == []
+    (hung,) = [child for child in pool._children if child.parts]
+    os.kill(hung.process.pid, signal.SIGKILL)
+    await until(lambda: hung not in pool._children)
+    await full(pool)
+
+
+async def test_a_large_part_is_answered_by_a_child_that_had_nothing_to_do(pool):
+    await full(pool)
+    job = members(0, 600)
+    assert_same(await whole(pool, job), alone(toy(), job))
 
 
 async def test_prepared_children_may_be_closed_unused():
@@ -207,7 +268,7 @@ async def test_a_cancelled_job_leaves_the_pool_usable(pool, gate):
         task.cancel()
     done = await asyncio.gather(queued, *held, return_exceptions=True)
     assert all(isinstance(outcome, asyncio.CancelledError) for outcome in done)
-    assert not pool._queue
+    assert not len(pool._waiting)
     gate.touch()
     await assert_usable(pool)
     gate.unlink()
@@ -241,6 +302,53 @@ async def test_a_step_that_does_not_return_is_found_and_closing_does_not_wait_fo
     with pytest.raises(WorkerFailure, match="closed"):
         await job
     assert not alive(pids[0])
+
+
+async def test_what_ends_processes_fails_alone_and_by_name(monkeypatch):
+    evaluators = await started(toy(trouble="crash", every=EVERY), 1)
+    first = processes(evaluators)
+    bad = cursed().first
+    job = members(bad - 3, 8)
+    found = await asyncio.wait_for(whole(evaluators, job), DEADLINE)
+    assert found.failed == ((bad, "twice its process died (SIGSEGV)"),)
+    assert np.isnan(found.returns[3]).all() and not found.lengths[3].any()
+    sound = [alone(toy(), members(bad - 3, 3)), alone(toy(), members(bad + 1, 4))]
+    for piece, place in zip(sound, (slice(3), slice(4, None)), strict=True):
+        np.testing.assert_array_equal(found.returns[place], piece.returns)
+    assert found.observed == normalizer.merge([one.observed for one in sound if one.observed])
+    assert first != processes(evaluators)
+
+    seeds = noise.episode_seeds(7, np.arange(9000, dtype=np.uint64), noise.Domain.CENTRE)
+    episode = int(np.flatnonzero((seeds % EVERY == 0) & (seeds % 2 == 0))[0])
+    centre = EvaluationJob("centre", 0, episode - 2, 4)
+    found = await asyncio.wait_for(whole(evaluators, centre), DEADLINE)
+    assert found.failed == ((episode, "twice its process died (exit code 3)"),)
+    assert np.isnan(found.returns).tolist() == [False, False, True, False]
+    assert found.observed is None
+
+    monkeypatch.setattr(hands, "MOST_CRASHED", 0)
+    with pytest.raises(WorkerFailure, match="an evaluation process died"):
+        await asyncio.wait_for(whole(evaluators, cursed()), DEADLINE)
+    await evaluators.close()
+
+
+async def test_without_fresh_processes_a_job_whose_process_died_fails(pool, gate, monkeypatch):
+    await full(pool)
+    job = asyncio.create_task(whole(pool, cursed()))
+    await until(lambda: any(child.parts for child in pool._children))
+    other = next(child for child in pool._children if not child.parts)
+    other.fresh = False
+
+    async def none() -> Child:
+        raise OSError("no processes left")
+
+    monkeypatch.setattr(Child, "spawn", none)
+    os.kill(next(child for child in pool._children if child.parts).process.pid, signal.SIGKILL)
+    with pytest.raises(WorkerFailure, match="no processes left"):
+        await asyncio.wait_for(job, DEADLINE)
+    await assert_usable(pool)
+    monkeypatch.undo()
+    await full(pool)
 
 
 async def test_failed_episodes_come_back_named_and_what_was_printed_does_not():
@@ -283,6 +391,56 @@ async def test_an_environment_that_is_not_here_is_said_at_the_start():
     assert not evaluators._children
     with pytest.raises(WorkerFailure):
         await whole(evaluators, members(0, 1))
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="stops a process")
+async def test_the_first_child_that_is_ready_starts_and_others_join_it():
+    told = list[tuple[int, float]]()
+    evaluators = Evaluators(DEADLINE, on_ready=lambda: told.append((evaluators.ready, speed())))
+
+    def speed() -> float:
+        return evaluators.speed
+
+    evaluators.prepare(2)
+    await until(lambda: len(evaluators._children) == 2)
+    slow = processes(evaluators)[0]
+    os.kill(slow, signal.SIGSTOP)
+    await evaluators.start(toy(), 2, [TOYS])
+    assert [ready for ready, _ in told] == [1]
+    await evaluators.set_theta(0, reference.theta(toy()), reference.normalization(toy()))
+    await assert_usable(evaluators)
+    os.kill(slow, signal.SIGCONT)
+    await until(lambda: len(told) == 2)
+    assert told[1][0] == 2 and told[1][1] > told[0][1] > 0
+    assert len(evaluators.numeric_class) == 16
+    await assert_usable(evaluators)
+    await evaluators.close()
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
+async def test_a_throttled_child_uses_its_share_and_still_hears_and_says_that_it_lives():
+    evaluators = await started(toy(), 1, share=0.1)
+    evaluators.patience = 4.0
+    (pid,) = processes(evaluators)
+    told = list[Evaluation]()
+    job = asyncio.create_task(evaluators.evaluate(members(0, 4000, episodes=1000), told.append))
+    await until(lambda: bool(evaluators._children[0].parts))
+    await asyncio.sleep(0.5)  # what the start cost is paid for
+    began, used = time.monotonic(), cpu_seconds(pid)
+    await asyncio.sleep(2.5)
+    share = (cpu_seconds(pid) - used) / (time.monotonic() - began)
+    assert 0.02 < share < 0.13  # less where the machine is busy
+    job.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await job
+    assert told and told[0].first == 0
+    assert processes(evaluators) == [pid]
+    await evaluators.close()
 
 
 async def test_a_child_killed_before_it_is_ready_is_replaced():

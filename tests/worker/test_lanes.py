@@ -81,6 +81,47 @@ def test_no_cut_of_the_work_changes_a_return(environment_id, trouble, counts, pa
     assert_same(join([found[place] for place in range(len(pieces))]), whole)
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    job=st.sampled_from([members(3, 7, 2), members(0, 9), EvaluationJob("centre", 2, 5, 11)]),
+    trouble=st.sampled_from(["none", "tell", "raise"]),
+    count=st.integers(1, 8),
+    wishes=st.lists(st.booleans(), max_size=60),
+    block=st.sampled_from([1, 4000, 1 << 26]),
+)
+def test_what_is_taken_of_a_job_and_what_is_left_are_the_whole(job, trouble, count, wishes, block):
+    kwargs = {"trouble": trouble}
+    spec = run_spec("ToyWalk-v0", environment={"kwargs": kwargs}, normalizer={"enabled": True})
+    theta, view = reference.theta(spec), reference.normalization(spec)
+    whole = lanes_of(spec, 3).evaluate(job, theta, view)
+    pieces, wanted = [], iter(wishes)
+
+    def pulse(take: Any) -> None:
+        if next(wanted, False) and (piece := take()) is not None:
+            assert len(piece.returns)
+            pieces.append(piece)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lanes, "BLOCK_BYTES", block)
+        rest = lanes_of(spec, count).evaluate(job, theta, view, pulse)
+    assert len(rest.returns)
+    assert_same(join([*pieces, rest]), whole)
+
+
+def test_what_is_finished_can_be_taken_though_others_play():
+    spec = run_spec("ToyLadder-v0", environment={"max_steps": 4})
+    taken = []
+
+    def pulse(take: Any) -> None:
+        taken.append(take())
+
+    rest = lanes_of(spec, 4).evaluate(members(0, 6), reference.theta(spec), None, pulse)
+    # Two directions at a time, four steps each.
+    begins = [(place, piece.first, piece.end) for place, piece in enumerate(taken) if piece]
+    assert begins == [(4, 0, 2), (8, 2, 4)]
+    assert (rest.first, rest.end) == (4, 6)
+
+
 def test_a_worn_instance_is_told_from_a_fresh_one_only_by_fresh_lanes():
     spec = run_spec("ToyWorn-v0")
     theta, job = reference.theta(spec), members(0, 4)

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -19,8 +20,10 @@ class Walk(gymnasium.Env[Any, Any]):
 
     Args:
         trouble: what goes wrong in step 3 of every episode whose seed is a multiple of `every`;
-            `tell` raises in step 1 to 4 of any episode that lasts so long.
-        gate: a file that `hang` waits for, or "" to hang for ever.
+            `tell` raises in step 1 to 4 of any episode that lasts so long; `slow` takes 0.1 s for
+            each of many steps, and raises in every fifth other episode; `crash` ends the process,
+            without a signal where the seed is even.
+        gate: a file that `hang` waits for, or "" to hang for ever; `slow` makes it.
     """
 
     def __init__(
@@ -39,6 +42,8 @@ class Walk(gymnasium.Env[Any, Any]):
             raise RuntimeError("no start")
         self.time, self.memory = 0, 0.0
         self.length = int(self.np_random.integers(1, self.lasts + 1)) + (4 if self.cursed else 0)
+        if self.cursed and self.trouble == "slow":
+            self.length += 10
         return self.np_random.normal(size=2), {}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
@@ -48,13 +53,21 @@ class Walk(gymnasium.Env[Any, Any]):
         reward: Any = np.float32(self.memory)
         if self.trouble == "tell" and self.time == 1 + self.seed % 4:
             raise ValueError(f"seed {self.seed}")
+        if self.trouble == "slow" and self.cursed:
+            time.sleep(0.1)
+        elif self.trouble == "slow" and self.seed % 5 == 1:
+            raise ValueError(f"seed {self.seed}")
         if self.cursed and self.time == 3:
             if self.trouble == "raise":
                 raise ValueError("broken\nleg")
             if self.trouble == "exit":
                 sys.exit(1)
-            if self.trouble == "kill":
-                os.kill(os.getpid(), signal.SIGKILL)
+            if self.trouble == "crash" and self.seed % 2 == 0:
+                os._exit(3)
+            if self.trouble == "crash":
+                os.kill(os.getpid(), signal.SIGSEGV)
+            if self.trouble == "slow" and self.gate:
+                Path(self.gate).touch()
             if self.trouble == "hang":
                 while not (self.gate and os.path.exists(self.gate)):  # noqa: PTH110
                     time.sleep(0.01)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import itertools
-from collections import deque
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -23,10 +22,10 @@ from worker.evaluation.jobs import (
     EvaluationJob,
     Normalization,
     WorkerFailure,
-    split,
 )
+from worker.evaluation.parts import Part, Waiting
 from worker.evaluation.process import Child, Lost
-from worker.evaluation.progress import OnPart, Part, Work
+from worker.evaluation.progress import OnPart, Work
 from worker.threads import in_thread
 
 HELD = 2  # parts a child has at once: the one in hand and the next
@@ -78,10 +77,7 @@ class Evaluators:
         self._thetas: dict[int, bytes] = {}
         self._keepers: list[asyncio.Task[None]] = []
         self._children: list[Child] = []
-        self._queue: deque[Part] = deque()
-        self._suspects: deque[Part] = deque()
-        """what lost children had in hand; for fresh ones only, a direction at a time"""
-        self._numbers = itertools.count()
+        self._waiting = Waiting()
         self._resting = 0
         """children that did not start and will be tried again"""
         self._trouble = "evaluation has not been started"
@@ -185,9 +181,7 @@ class Evaluators:
         if job.version not in self._thetas:
             raise WorkerFailure(f"version {job.version} is not among the parameters kept here")
         work = Work(job)
-        self._queue.extend(
-            Part(next(self._numbers), work, piece) for piece in split(job, self._pieces(job))
-        )
+        self._waiting.add(work, self._pieces(job))
         self._hand_out()
         try:
             while not work.over.done():
@@ -214,8 +208,7 @@ class Evaluators:
             keeper.cancel()
         await asyncio.gather(*keepers, return_exceptions=True)
         self._trouble = "evaluation has been closed"
-        self._fail(self._queue)
-        self._fail(self._suspects)
+        self._waiting.fail(self._trouble)
 
     @property
     def _findings(self) -> list[pipe.Ready]:
@@ -226,7 +219,7 @@ class Evaluators:
         seats = self.ready
         if seats <= 1:
             return 1
-        episodes = job.count * (2 * job.episodes if job.kind == "members" else 1)
+        episodes = math.prod(job.shape) * job.episodes_per_return
         return max(seats, min(PARTS_PER_CHILD * seats, episodes // SMALLEST_PART))
 
     def _hand_out(self) -> None:
@@ -248,28 +241,16 @@ class Evaluators:
             if child.ready and not child.ending and len(child.parts) < HELD
         ]
         for child in sorted(free, key=lambda child: len(child.parts)):
-            if child.fresh and self._suspects:
-                return child, self._next_suspect()
-            if self._queue:
-                return child, self._queue.popleft()
+            part = self._waiting.take(fresh=child.fresh)
+            if part is not None:
+                return child, part
         return None
-
-    def _next_suspect(self) -> Part:
-        """The next direction that is tried alone."""
-        part, job = self._suspects[0], self._suspects[0].job
-        if job.count == 1:
-            return self._suspects.popleft()
-        part.job = dataclasses.replace(job, first=job.first + 1, count=job.count - 1)
-        alone = dataclasses.replace(job, count=1)
-        return Part(next(self._numbers), part.work, alone, suspect=True)
 
     def _withdraw(self, work: Work) -> None:
         """Stop work on a job that nobody waits for any more."""
         if not work.over.cancel() and not work.over.cancelled():
             work.over.exception()  # seen
-        for waiting in (self._queue, self._suspects):
-            for part in [part for part in waiting if part.work is work]:
-                waiting.remove(part)
+        self._waiting.withdraw(work)
         for child in self._children:
             for part in child.parts:
                 if part.work is work:
@@ -295,9 +276,9 @@ class Evaluators:
             self._resting += 1
             try:
                 if self._resting == len(self._keepers):
-                    self._fail(self._queue)
-                if not any(child.ready and child.fresh for child in self._children):
-                    self._fail(self._suspects)
+                    self._waiting.fail(self._trouble)
+                elif not any(child.ready and child.fresh for child in self._children):
+                    self._waiting.fail_suspects(self._trouble)
                 await asyncio.sleep(pause)
             finally:
                 self._resting -= 1
@@ -335,8 +316,7 @@ class Evaluators:
             async with child.patience:
                 while True:
                     self._renew(child)
-                    directions = child.parts[0].rest.count if child.parts else 0
-                    reply = await child.hear(pipe.reply_limit(self._spec, directions))
+                    reply = await child.hear(self._spec)
                     if isinstance(reply, pipe.Unavailable):
                         raise EnvironmentUnavailable(reply.reason)
                     if isinstance(reply, pipe.Ready):
@@ -386,9 +366,7 @@ class Evaluators:
         """Find others for what a lost child had: for what it had in hand, a fresh one."""
         in_hand = child.parts.popleft() if child.parts else None
         while child.parts:
-            part = child.parts.pop()
-            if not part.work.over.done():
-                (self._suspects if part.suspect else self._queue).appendleft(part)
+            self._waiting.put_back(child.parts.pop())
         if in_hand is not None:
             in_hand.settled.set()
             if not in_hand.work.over.done():
@@ -397,20 +375,15 @@ class Evaluators:
 
     def _suspect(self, part: Part, trouble: str) -> None:
         """Try what was in hand of a lost child once more, or blame it if it was alone in it."""
-        work, rest = part.work, part.rest
+        work = part.work
         if not part.suspect:
-            self._suspects.append(Part(next(self._numbers), work, rest, suspect=True))
+            self._waiting.suspect(part)
         elif work.crashed == MOST_CRASHED:
             work.fail(self._trouble)
         else:
             assert self._spec is not None
             work.crashed += 1
-            work.add(_crashed(self._spec, rest, f"twice its process {trouble}"))
-
-    def _fail(self, waiting: deque[Part]) -> None:
-        """Fail the jobs of all parts that wait."""
-        while waiting:
-            waiting.popleft().work.fail(self._trouble)
+            work.add(_crashed(self._spec, part.job, f"twice its process {trouble}"))
 
 
 def _now() -> float:

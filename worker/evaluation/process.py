@@ -11,8 +11,9 @@ from collections import deque
 from pathlib import Path
 
 from protocol.packing import WireError
+from protocol.spec import RunSpec
 from worker.evaluation import pipe
-from worker.evaluation.progress import Part
+from worker.evaluation.parts import Part
 
 SINGLE_THREADED = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
@@ -78,10 +79,12 @@ class Child:
         with contextlib.suppress(ConnectionError):
             await self._requests.drain()
 
-    async def hear(self, limit: int) -> pipe.Reply:
-        """The next reply, of at most `limit` bytes. Raises `Lost`."""
+    async def hear(self, run_spec: RunSpec) -> pipe.Reply:
+        """The next reply, no longer than it can be for what is in hand by then. Raises `Lost`."""
         try:
-            size = pipe.length(await self._replies.readexactly(pipe.HEADER), limit)
+            header = await self._replies.readexactly(pipe.HEADER)
+            directions = self.parts[0].rest.count if self.parts else 0
+            size = pipe.length(header, pipe.reply_limit(run_spec, directions))
             return pipe.reply(await self._replies.readexactly(size))
         except (asyncio.IncompleteReadError, ConnectionError):
             raise Lost(await self.end()) from None

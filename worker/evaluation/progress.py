@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
 
 from worker.evaluation.jobs import Evaluation, EvaluationJob, WorkerFailure, join
 
@@ -69,27 +68,3 @@ class Work:
         self._finished.clear()
         self._told = now
         return [join(run) for run in runs]
-
-
-@dataclass(eq=False)
-class Part:
-    """A part of a job that one process has, will have, or had.
-
-    Attributes:
-        suspect: it was in the hands of a process that was lost, and is tried once more.
-        finished: directions, or episodes of the centre, from the first on, that it told.
-        settled: done once nothing more of it comes from the process that has it.
-    """
-
-    number: int
-    work: Work
-    job: EvaluationJob
-    suspect: bool = False
-    finished: int = 0
-    settled: asyncio.Event = field(default_factory=asyncio.Event)
-
-    @property
-    def rest(self) -> EvaluationJob:
-        """What is not finished of it."""
-        job, done = self.job, self.finished
-        return replace(job, first=job.first + done, count=job.count - done)
