@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from coordinator.pool import Pool
 from coordinator.pool.events import (
+    Arrived,
     Command,
     Event,
     Heard,
@@ -15,9 +18,9 @@ from coordinator.pool.events import (
     SessionId,
     Tick,
 )
-from protocol.messages import ResultName
+from protocol.messages import Part, ResultName
 from protocol.spec import RunSpec
-from tests.coordinator.simulation import result
+from tests.coordinator.simulation import Environment, result
 
 A, B, C = (SessionId(worker, "s") for worker in "abc")
 
@@ -76,3 +79,20 @@ def answers(commands: list[Command]) -> list[tuple[tuple[ResultName, ...], str]]
 
 def units(task: SendTask) -> set[int]:
     return set(range(task.first, task.first + task.count))
+
+
+def piece(
+    task: SendTask,
+    first: int,
+    count: int,
+    failed: dict[int, str] | None = None,
+    session: SessionId | None = None,
+    environment: Environment | None = None,
+) -> Arrived:
+    """The result of those units of a task; a part, unless they are all."""
+    cut = dataclasses.replace(task, first=first, count=count)
+    arrived = result(cut, environment, session, failed)
+    if count == task.count:
+        return arrived
+    before = first - task.first
+    return dataclasses.replace(arrived, part=Part(before, task.count - before - count))

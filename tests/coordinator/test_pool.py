@@ -413,10 +413,11 @@ def test_work_ahead_stays_within_the_stale_share(share: float, staleness: int, a
     for number in range(30):
         driver.join(SessionId(f"w{number}", "s"))
     early = {u for t in tasks(driver.said) for u in units(t) if u >= 16}
-    assert early == set(range(16, 16 + ahead))
+    assert early <= set(range(16, 16 + ahead))
+    assert bool(early) == bool(ahead)
     for task in [t for t in tasks(driver.said) if t.task in driver.pool.leases]:
         driver.finish(task, after=0.01)
-    assert driver.pool.progress[0] == ahead
+    assert len(early) <= driver.pool.progress[0] <= ahead
 
 
 # Failures.

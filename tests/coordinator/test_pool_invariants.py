@@ -48,6 +48,7 @@ from coordinator.pool.roster import MOST_TASKS
 from coordinator.pool.work import Work
 from protocol import normalizer, replay
 from protocol.messages import Part, ResultName
+from tests.coordinator.driver import piece
 from tests.coordinator.simulation import Environment, counted, result, spec
 
 SIZE = 16
@@ -77,22 +78,6 @@ def shown(command: Command) -> object:
             [repr((p.session, p.version, p.first, p.returns)) for p in command.contributions],
         )
     return repr(command)
-
-
-def piece(
-    task: SendTask,
-    first: int,
-    count: int,
-    failed: dict[int, str] | None = None,
-    session: SessionId | None = None,
-) -> Arrived:
-    """The result of those units of a task; a part, unless they are all."""
-    cut = dataclasses.replace(task, first=first, count=count)
-    arrived = result(cut, ENVIRONMENT, session, failed)
-    if count == task.count:
-        return arrived
-    before = first - task.first
-    return dataclasses.replace(arrived, part=Part(before, task.count - before - count))
 
 
 def settled(closed: CloseBatch) -> set[int]:
@@ -393,6 +378,7 @@ class PoolMachine(RuleBasedStateMachine):
             task.count if count is None else count,
             failed,
             session,
+            ENVIRONMENT,
         )
         if task.session == HONEST:
             self.tasks.pop(task.task, None)
