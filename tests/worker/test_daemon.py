@@ -14,6 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -514,7 +515,41 @@ async def test_interrupts_finish_first_and_hand_back_second(
         assert not Path(f"/proc/{child}").exists()
 
 
-async def test_a_killed_child_costs_its_task_and_a_finished_one_is_still_answered(
+async def test_what_is_finished_of_a_task_is_sent_before_it_is_handed_back(
+    broker: Mosquitto, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    kwargs = {"trouble": "slow", "every": EVERY, "gate": str(gate), "lasts": 1}
+    environment = {"kwargs": kwargs}
+    host = Host(
+        run_spec(
+            "ToyWalk-v0",
+            environment=environment,
+            strategy={"population": 65_536},
+            normalizer={"enabled": True},
+        )
+    )
+    async with (
+        coordinating(host, broker.url) as coordinator,
+        process(join_url(broker, host), tmp_path) as started,
+    ):
+        await coordinator.until(lambda: coordinator.welcomes == 1)
+        await coordinator.sees_work()
+        task = host.task(first=cursed(host.spec, 0) - 5, count=8)
+        coordinator.tell(task)
+        await coordinator.until(gate.exists)  # all but one are over, which goes on for a second
+        started.terminate()
+        part = await coordinator.hears(messages.Result)
+        assert part.part == messages.Part(0, 3)
+        assert_as_expected(host, msgspec.structs.replace(task, count=5), part)
+        refusal = await coordinator.hears(messages.Refusal)
+        assert (refusal.task, refusal.cause) == (task.task, "handed-back")
+        code, output = await ends(started)
+        assert code == 0
+        assert "handed 1 task back and left" in output
+
+
+async def test_a_killed_child_costs_no_task_and_a_finished_one_is_still_answered(
     broker: Mosquitto, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
@@ -526,20 +561,16 @@ async def test_a_killed_child_costs_its_task_and_a_finished_one_is_still_answere
         await coordinator.until(lambda: coordinator.welcomes == 1)
         await coordinator.sees_work()
         bad = cursed(host.spec, 0)
-        await coordinator.leases(host.task(first=bad, count=1))
+        task = host.task(first=bad, count=1)
+        await coordinator.leases(task)
         (child,) = children_of(started.pid)
         os.kill(child, signal.SIGKILL)
-        refusal = await coordinator.hears(messages.Refusal)
-        assert refusal.cause == "worker"
-        assert "SIGKILL" in refusal.reason
-        again = host.task(first=bad, count=1)
-        await coordinator.leases(again)
         started.send_signal(signal.SIGINT)
         assert (await coordinator.hears(messages.Credit)).credit == 0
         gate.touch()
         result = await coordinator.hears(messages.Result)
-        assert (result.task, result.failed) == (again.task, ())
-        coordinator.tell(messages.Acknowledge((again.task,), "accepted"))
+        assert (result.task, result.failed) == (task.task, ())
+        coordinator.tell(messages.Acknowledge((task.task,), "accepted"))
         code, output = await ends(started)
         assert code == 0
         assert "every result is answered for" in output

@@ -11,7 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from protocol.errors import ShoalError
-from worker.cli import EXIT_CODES, bytes_per_second, cores_granted, register
+from tests.worker.test_session import Desk, host_of
+from worker import news
+from worker.cli import EXIT_CODES, bytes_per_second, cores_granted, register, share_of_a_core
 from worker.console import (
     JsonConsole,
     LiveConsole,
@@ -58,6 +60,23 @@ def test_impossible_cores_are_one_line_with_the_rule(text):
 
 
 @pytest.mark.parametrize(
+    ("text", "share"),
+    [("10%", 0.1), ("0.1", 0.1), ("100%", 1.0), ("1", 1.0), ("1%", 0.01), ("12.5 %", 0.125)],
+)
+def test_a_share_of_a_core_is_in_percent_or_a_number(text, share):
+    assert share_of_a_core(text) == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    "text", ["0", "10", "0.5%", "101%", "-1%", "1.01", "half", "", "²%"]
+)
+def test_an_impossible_share_is_one_line_with_the_rule(text):
+    with pytest.raises(ShoalError, match="a share of a core from 1% to 100%") as error:
+        share_of_a_core(text)
+    assert error.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
     ("url", "words"),
     [("http://host", "mqtt://"), ("mqtt://host/no_run", "not a run"), ("mqtt://:1883", "host")],
 )
@@ -100,7 +119,7 @@ def test_help_names_every_exit_code():
         if code != 1:
             assert f" {code} " in f" {EXIT_CODES} "
     assert "Exit codes" in shown.output
-    options = "--cores --credit --name --home --once --quiet --json-log --upload-limit"
+    options = "--cores --credit --name --home --once --quiet --json-log --upload-limit --cpu-share"
     for option in options.split():
         assert option in shown.output
 
@@ -168,6 +187,35 @@ def test_the_status_says_what_runs_or_why_nothing_does():
     )
     assert "2 refused" in status_line(View(done=1, refused=2), (0.0, 0.0))
     assert "200MB given to peers" in status_line(View(given=199_964_656), (0.0, 0.0))
+
+
+@pytest.mark.parametrize(
+    ("ready", "children", "share", "words"),
+    [
+        (1, 1, 0.1, "1,234 steps/s (10 % of 1 core)"),
+        (1, 4, 1.0, "1,234 steps/s (1 of 4 cores)"),
+        (4, 4, 1.0, "1,234 steps/s (4 cores)"),
+        (2, 4, 0.125, "1,234 steps/s (12.5 % of 2 of 4 cores)"),
+    ],
+)
+def test_what_evaluates_is_said_when_it_is_ready(ready, children, share, words):
+    assert news.ready(1234.4, ready, children, share) == f"evaluation is ready: {words}"
+
+
+def test_the_host_sees_how_many_processes_evaluate_and_their_limit():
+    assert news.device(2, 1.0) == "cpu x2"
+    assert news.device(1, 0.05) == "cpu x1 at 5 %"
+
+
+def test_more_speed_needs_no_other_hello_but_another_numeric_class_does():
+    desk = Desk(host_of())
+    desk.welcomed()
+    desk.ready(speed=9000.0)
+    desk.pass_time(5.0)
+    assert desk.hellos() == []
+    desk.obey(desk.session.can_evaluate(9000.0, b"d" * 16, desk.now))
+    desk.pass_time(5.0)
+    assert desk.hellos()
 
 
 @pytest.mark.parametrize(
