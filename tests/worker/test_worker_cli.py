@@ -67,9 +67,7 @@ def test_a_share_of_a_core_is_in_percent_or_a_number(text, share):
     assert share_of_a_core(text) == pytest.approx(share)
 
 
-@pytest.mark.parametrize(
-    "text", ["0", "10", "0.5%", "101%", "-1%", "1.01", "half", "", "²%"]
-)
+@pytest.mark.parametrize("text", ["0", "10", "0.5%", "101%", "-1%", "1.01", "half", "", "²%"])
 def test_an_impossible_share_is_one_line_with_the_rule(text):
     with pytest.raises(ShoalError, match="a share of a core from 1% to 100%") as error:
         share_of_a_core(text)
