@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,8 +41,10 @@ from protocol.messages import (
     Manifest,
     Message,
     Notice,
+    Part,
     Reached,
     Result,
+    ResultName,
     Task,
     Update,
     Welcome,
@@ -122,13 +125,20 @@ def evaluate(spec: RunSpec, state: State, task: Task) -> Result:
     )
 
 
+def evaluate_part(spec: RunSpec, state: State, task: Task, before: int, count: int) -> Result:
+    """The result of `count` units of a task, so many of it before them."""
+    piece = msgspec.structs.replace(task, first=task.first + before, count=count)
+    part = Part(before, task.count - before - count)
+    return msgspec.structs.replace(evaluate(spec, state, piece), part=part)
+
+
 @dataclass
 class Heard:
     """What came in, by kind, for tests to look at."""
 
     tasks: list[Task] = field(default_factory=list)
-    acknowledged: dict[int, str] = field(default_factory=dict)
-    reasons: dict[int, str] = field(default_factory=dict)
+    acknowledged: dict[ResultName, str] = field(default_factory=dict)
+    reasons: dict[ResultName, str] = field(default_factory=dict)
     welcomes: list[Welcome] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
     manifests: list[Manifest] = field(default_factory=list)
@@ -147,7 +157,8 @@ class ScriptedWorker:
     and a worker that does not forgets them. It answers who gathers signed updates.
 
     Tasks stay unanswered while `busy` is False, and from version `pause_at` on; those of the centre
-    until version `judge_at` is here.
+    until version `judge_at` is here. Where `cut` tells pieces of a task, each as (units before it,
+    units), they are its results, in that order.
     """
 
     def __init__(
@@ -162,6 +173,7 @@ class ScriptedWorker:
         pause_at: int = 1 << 40,
         judge_at: int = 0,
         names_held: bool = True,
+        cut: Callable[[Task], Sequence[tuple[int, int]]] = lambda task: (),
         alter: Callable[[Result], Result] = lambda result: result,
     ) -> None:
         self.identity = identity or Identity.generate()
@@ -173,12 +185,14 @@ class ScriptedWorker:
         self.pause_at = pause_at
         self.judge_at = judge_at
         self.names_held = names_held
+        self.cut = cut
         self.alter = alter
         self.heard = Heard()
         self.spec: RunSpec | None = None
         self.state: State | None = None
         self.key: bytes | None = None
-        self.unanswered: dict[int, Result] = {}
+        self.sent: dict[ResultName, Result] = {}
+        self.unanswered: dict[ResultName, Result] = {}
         self.hellos: list[bytes] = []
         self.led: Announcement | None = None
         self.kept: dict[int, bytes] = {}
@@ -281,7 +295,7 @@ class ScriptedWorker:
         self.link.publish(kind(self.run_id, self.identity.worker, self.session), payload, qos=1)
 
     def send(self, result: Result) -> None:
-        self.unanswered[result.task] = result
+        self.sent[result.name] = self.unanswered[result.name] = result
         self.publish(topics.results, self.sealed(result))
 
     def resume(self) -> None:
@@ -406,11 +420,11 @@ class ScriptedWorker:
             if message.code == "hello-again":
                 self.say_hello()
 
-    def _answered(self, tasks: tuple[int, ...], outcome: str, reason: str = "") -> None:
-        for task in tasks:
-            self.heard.acknowledged[task] = outcome
-            self.heard.reasons[task] = reason
-            self.unanswered.pop(task, None)
+    def _answered(self, names: Sequence[ResultName], outcome: str, reason: str = "") -> None:
+        for name in names:
+            self.heard.acknowledged[name] = outcome
+            self.heard.reasons[name] = reason
+            self.unanswered.pop(name, None)
 
     def _keep(self, update: Update, payload: bytes) -> None:
         """Of two updates for one version the later epoch's holds, whatever was applied before."""
@@ -469,9 +483,12 @@ class ScriptedWorker:
             if task.version in self._states and (judges or task.kind == "members")
         ]
         self._waiting = [task for task in self._waiting if task not in ready]
+        unanswered = {result.task for result in self.unanswered.values()}
         for task in ready:
-            if task.task in self.unanswered:
+            if task.task in unanswered:
                 continue
             state = self._states[task.version]
             assert params_digest(state.theta) == task.digest, "the task names other parameters"
-            self.send(self.alter(evaluate(self.spec, state, task)))
+            pieces = [evaluate_part(self.spec, state, task, *piece) for piece in self.cut(task)]
+            for result in pieces or [evaluate(self.spec, state, task)]:
+                self.send(self.alter(result))
