@@ -179,7 +179,8 @@ class PoolSpec(Section, frozen=True, kw_only=True):
     copies: Annotated[int, msgspec.Meta(ge=0, le=4)] = 1
     """Overdue leases at the end of a batch are given to so many others as well."""
     stale_share: Fraction = 0.25
-    """Share of a batch that may be evaluated one version early, where staleness is allowed."""
+    """Share of an update's members that may be of earlier versions, where staleness is allowed: no
+    more are begun one version early than leave room for what may come late."""
     task_seconds: Annotated[float, msgspec.Meta(gt=0.0, le=600.0)] = 2.0
     """Seconds of work that a task has at most."""
     minimum_task_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=60.0)] = 0.2

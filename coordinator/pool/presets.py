@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 PRESETS: Mapping[str, Mapping[str, float]] = {
     "sync": {"quorum": 1.0, "max_staleness": 0, "stale_share": 0.0},
-    "quorum": {"quorum": 0.9, "max_staleness": 2, "stale_share": 0.25},
-    "async": {"quorum": 0.75, "max_staleness": 4, "stale_share": 1.0, "patience": 0.0},
+    "quorum": {"quorum": 0.9, "max_staleness": 2, "stale_share": 0.25, "patience": 0.75},
+    "async": {"quorum": 0.9, "max_staleness": 4, "stale_share": 1.0, "patience": 0.0},
 }
 """Fields of `protocol.spec.PoolSpec` by the name of a preset: `sync` is classic ES, whose result
 depends on nobody's speed; `quorum` leaves stragglers behind; `async` waits for nobody."""

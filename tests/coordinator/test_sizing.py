@@ -7,16 +7,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.pool.sizing import (
+    DEADLINE,
+    MESSAGE_SECONDS,
+    OVERDUE,
     UNKNOWN_LEASE,
     UNKNOWN_SPEED,
-    Durations,
     Pace,
+    Pacing,
+    Window,
     lease_seconds,
+    least_seconds,
     task_size,
 )
 
 ASKED = {
-    "whole": 1000,
     "unleased": 1000,
     "unfinished": 1000,
     "held": 0,
@@ -39,8 +43,7 @@ def test_a_task_is_half_of_a_workers_share_of_what_is_left() -> None:
 
 def test_a_task_is_never_longer_than_asked_nor_uselessly_short() -> None:
     assert size(units_per_second=10.0) == 20  # 2 seconds of it
-    assert size(unleased=100, unfinished=900, whole=400) == 20  # 0.2 s; half a share is 13
-    assert size(unleased=100, unfinished=900) == 41  # a sixth of its share of the whole
+    assert size(unleased=100, unfinished=900) == 20  # 0.2 seconds; half a share is 13
 
 
 def test_a_share_too_small_for_two_tasks_is_given_whole() -> None:
@@ -108,6 +111,23 @@ def test_workers_of_any_speeds_end_a_batch_together(speeds: list[float]) -> None
     assert min(ends) >= ideal - 2.0
 
 
+@given(st.floats(0.0, 1e6), st.floats(0.0, 1e6))
+def test_longer_batches_afford_longer_tasks_and_more_of_them(one: float, other: float) -> None:
+    shorter, longer = sorted((one, other))
+    assert least_seconds(shorter) <= least_seconds(longer)
+    if shorter > 0.0:
+        assert longer / least_seconds(longer) >= shorter / least_seconds(shorter) * (1 - 1e-9)
+
+
+@given(st.floats(0.1, 1000.0), st.floats(0.2, 5.0))
+def test_no_other_length_of_the_shortest_tasks_costs_less(batch: float, times: float) -> None:
+    def cost(seconds: float) -> float:
+        return seconds / 2 + MESSAGE_SECONDS * batch / seconds
+
+    best = least_seconds(batch)
+    assert cost(best) <= cost(best * times) * (1 + 1e-9)
+
+
 @pytest.mark.parametrize(
     ("expected", "median", "attempts", "seconds"),
     [
@@ -124,7 +144,46 @@ def test_workers_of_any_speeds_end_a_batch_together(speeds: list[float]) -> None
 def test_lease_seconds(
     expected: float | None, median: float | None, attempts: int, seconds: float
 ) -> None:
-    assert lease_seconds(expected, 2.0, median, attempts) == seconds
+    assert lease_seconds(expected, 3.0, 2.0, median, attempts) == seconds
+
+
+@given(
+    expected=st.floats(0.0, 1e6),
+    more=st.floats(0.0, 1e6),
+    factor=st.floats(1.0, 10.0),
+    floor=st.floats(0.1, 100.0),
+    median=st.none() | st.floats(1e-3, 1e3),
+    attempts=st.integers(0, 20),
+)
+def test_a_lease_is_never_shorter_for_more_work_and_lies_within_its_bounds(
+    expected: float, more: float, factor: float, floor: float, median: float | None, attempts: int
+) -> None:
+    shorter = lease_seconds(expected, factor, floor, median, attempts)
+    assert shorter <= lease_seconds(expected + more, factor, floor, median, attempts)
+    assert shorter <= lease_seconds(expected, factor, floor, median, attempts + 1)
+    assert shorter >= floor
+    if median is not None:
+        assert shorter <= max(floor, 20.0 * median) * 2 ** min(attempts, 10)
+
+
+@given(st.none() | st.floats(0.0, 100.0), st.floats(0.0, 100.0), st.floats(0.0, 100.0))
+def test_a_lease_is_overdue_before_it_runs_out(
+    median: float | None, deviation: float, more: float
+) -> None:
+    assert 1.0 <= OVERDUE.of(median, deviation) < DEADLINE.of(median, deviation)
+    for factor in (OVERDUE, DEADLINE):
+        assert factor.of(median, deviation) <= factor.of(median, deviation + more)
+
+
+def test_deadlines_follow_how_far_durations_scatter() -> None:
+    assert (OVERDUE.of(None, 0.0), DEADLINE.of(None, 0.0)) == (1.5, 3.0)  # nothing is known
+    assert (OVERDUE.of(1.0, 0.0), DEADLINE.of(1.0, 0.0)) == (1.1, 2.0)  # all as predicted
+    assert (OVERDUE.of(1.0, 0.2), DEADLINE.of(1.0, 0.2)) == (1.0 + 3 * 0.2, 1.0 + 10 * 0.2)
+    assert (OVERDUE.of(2.0, 0.1), DEADLINE.of(2.0, 0.1)) == (2.0 + 3 * 0.1, 3.0)  # all twice that
+
+
+def test_a_pacing_tells_when_more_work_would_be_done() -> None:
+    assert Pacing(2.0, 0.5).seconds(3) == 3.5
 
 
 def test_a_pace_is_declared_until_it_is_measured() -> None:
@@ -168,9 +227,52 @@ def test_a_lease_that_ran_out_bounds_the_pace() -> None:
     assert pace.speed == 50.0
 
 
-def test_the_median_keeps_moving_after_many_results() -> None:
-    durations = Durations()
-    assert durations.median is None
+@pytest.mark.parametrize("times", [0.1, 10.0])
+def test_a_pace_that_changes_tenfold_is_followed_within_three_tasks(times: float) -> None:
+    """Tasks are sized by the pace, 2 seconds of work by what is known of it."""
+    speed, pace = 500.0, Pace(0.0)
+    for _ in range(5):
+        pace.observe(2.0 * pace.speed, 2.0 * pace.speed / speed)
+    assert pace.speed == pytest.approx(speed)
+    speed *= times
+    for _ in range(3):
+        pace.observe(2.0 * pace.speed, 2.0 * pace.speed / speed)
+    assert pace.speed == pytest.approx(speed, rel=0.01)
+
+
+def test_the_median_keeps_moving_after_many_values() -> None:
+    window = Window()
+    assert window.median is None
     for seconds in [1.0] * 200 + [5.0] * 120:
-        durations.add(seconds)
-    assert durations.median == 5.0
+        window.add(seconds)
+    assert (window.median, window.deviation) == (5.0, 0.0)
+
+
+def test_nothing_is_said_of_too_few_values() -> None:
+    window = Window(fewest=10)
+    for value in range(9):
+        window.add(float(value))
+    assert window.median is None
+    window.add(9.0)
+    assert window.median is not None
+
+
+@given(st.lists(st.floats(0.0, 1e6), min_size=1, max_size=400))
+def test_a_window_forgets_all_but_the_last_hundred_or_so(values: list[float]) -> None:
+    window = Window()
+    for place, value in enumerate(values, 1):
+        window.add(value)
+        # The first nine are looked at each time, then every tenth.
+        if place < Window.EVERY or place % Window.EVERY == Window.EVERY - 1:
+            recent = sorted(values[max(0, place - Window.SIZE) : place])
+            median = recent[len(recent) // 2]
+            assert window.median == median
+            assert window.deviation == sorted(abs(v - median) for v in recent)[len(recent) // 2]
+
+
+def test_a_few_that_never_come_do_not_move_what_the_others_need() -> None:
+    window = Window()
+    for place in range(100):
+        window.add(1000.0 if place % 3 == 0 else 0.9 + 0.002 * place)
+    assert window.median is not None
+    assert OVERDUE.of(window.median, window.deviation) < 1.5
