@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from protocol import noise
 from protocol.spec import RunSpec
-from worker.evaluation.jobs import Evaluation, EvaluationJob
+from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization
 from worker.evaluation.lanes import centre_seeds, member_seeds
 from worker.policies.dense import arrange, forward
 
@@ -204,9 +204,12 @@ class CompiledLanes:
         self._widths = np.array(widths, dtype=np.int64)
 
     def evaluate(
-        self, job: EvaluationJob, theta: NDArray[np.float32], normalization: None = None
+        self,
+        job: EvaluationJob,
+        theta: NDArray[np.float32],
+        normalization: Normalization | None = None,
     ) -> Evaluation:
-        """The returns of a job; see `Lanes.evaluate`."""
+        """The returns of a job, for which there is no `normalization`; see `Lanes.evaluate`."""
         if job.kind == "centre":
             seeds, members = centre_seeds(self.spec, job), theta[np.newaxis]
             rows = np.zeros(job.count, dtype=np.int64)
