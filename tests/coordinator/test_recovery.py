@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from coordinator import host, recovery, update
@@ -20,12 +21,12 @@ from coordinator.pool.events import CentreJudged, CloseBatch
 from coordinator.recovery import RecoveryError
 from protocol import replay, snapshot
 from protocol.identity import lease_token
-from protocol.messages import Result, Task, encode
+from protocol.messages import Part, Result, Task, encode
 from protocol.packing import pack
 from protocol.spec import RunSpec
 from protocol.state import State, params_digest
 from tests.coordinator.runs import contribution, spec_of
-from tests.coordinator.scripted import evaluate
+from tests.coordinator.scripted import evaluate, evaluate_part
 
 RUN: dict[str, Any] = {
     "normalizer": {"enabled": True},
@@ -228,15 +229,23 @@ def test_results_come_back_as_they_were_and_forged_ones_do_not(tmp_path: Path) -
         return evaluate(made.spec, made.states[2], asked)
 
     good, forged = result(7, 2 * size), result(8, 2 * size + 4)
-    for message, worker in ((good, WORKER), (forged, "b" * 16)):
-        row = ResultRow(worker, "c" * 6, message.task, "members", 2, 2, encode(message))
+    whole = result(9, 2 * size + 8)
+    asked = Task(9, "members", 2, b"d" * 16, whole.first, 4, 1, whole.token)
+    part = evaluate_part(made.spec, made.states[2], asked, 1, 2)
+    beyond = msgspec.structs.replace(part, part=Part(2, 2))
+    for message, worker in ((good, WORKER), (forged, "b" * 16), (part, WORKER), (beyond, WORKER)):
+        row = ResultRow(worker, "c" * 6, message.name, "members", 2, 2, encode(message))
         made.course.log.keep_results([row])
     made.close()
     with resumed(made.path) as (course, lines):
         kept = course.recovered.kept
-        assert [one.message for one in kept] == [good]
+        assert [one.message for one in kept] == [good, part]
         assert (kept[0].arrived.session, kept[0].arrived.first) == ((WORKER, "c" * 6), 2 * size)
-    assert len(lines) == 1 and lines[0].startswith("the result of task 8 is left out")
+        assert (kept[1].arrived.name, kept[1].arrived.first) == ((9, 1), whole.first + 1)
+        assert kept[1].arrived.leased == (whole.first, 4)
+    assert len(lines) == 2
+    assert lines[0].startswith("the result of task 8 is left out")
+    assert lines[1].startswith("the part after 2 of the result of task 9 is left out")
 
 
 def test_given_version_0_comes_from_its_snapshot(tmp_path: Path) -> None:
