@@ -156,7 +156,7 @@ class Pool:
             if isinstance(event, FOR_ALL):
                 self._dispatch.feed_waiting(self._roster.idle, now)
                 self._dispatch.feed_waiting(self._roster.roomy, now)
-            elif self._dispatch.has_offers():
+            elif self._roster.idle and self._dispatch.has_offers():
                 self._dispatch.feed_waiting(self._roster.idle, now)
         commands = self._commands[:]
         self._commands.clear()

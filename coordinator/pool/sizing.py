@@ -166,10 +166,10 @@ class Pace:
 
 
 class Window:
-    """Median and median absolute deviation of the last WINDOW values."""
+    """Median and median absolute deviation of the last SIZE values."""
 
     SIZE = 101
-    EVERY = 10
+    EVERY = 20
     """values between two looks at all of them"""
 
     def __init__(self, fewest: int = 1) -> None:
@@ -178,11 +178,11 @@ class Window:
         self._ordered: list[float] = []
         self._fewest = fewest
         self._unseen = 0
+        self._deviation: float | None = 0.0
         self.median: float | None = None
-        self.deviation = 0.0
 
     def add(self, value: float) -> None:
-        """One more; the first few and then every tenth change what is said."""
+        """One more; the first few and then every twentieth change what is said."""
         if len(self._recent) == self.SIZE:
             del self._ordered[bisect_left(self._ordered, self._recent[0])]
         self._recent.append(value)
@@ -192,5 +192,14 @@ class Window:
         if count >= self._fewest and (self._unseen >= self.EVERY or count < self.EVERY):
             self._unseen = 0
             self.median = self._ordered[count // 2]
-            middle = self.median
-            self.deviation = sorted(abs(value - middle) for value in self._ordered)[count // 2]
+            self._deviation = None
+
+    @property
+    def deviation(self) -> float:
+        """The median distance from the median, at the same look or soon after; 0 before one."""
+        if self._deviation is None:
+            middle = self._ordered[len(self._ordered) // 2]
+            distances = [abs(value - middle) for value in self._ordered]
+            distances.sort()
+            self._deviation = distances[len(distances) // 2]
+        return self._deviation

@@ -262,7 +262,7 @@ def test_a_window_forgets_all_but_the_last_hundred_or_so(values: list[float]) ->
     window = Window()
     for place, value in enumerate(values, 1):
         window.add(value)
-        # The first nine are looked at each time, then every tenth.
+        # The first few are looked at each time, then every twentieth.
         if place < Window.EVERY or place % Window.EVERY == Window.EVERY - 1:
             recent = sorted(values[max(0, place - Window.SIZE) : place])
             median = recent[len(recent) // 2]
