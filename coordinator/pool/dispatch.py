@@ -233,7 +233,10 @@ class Dispatch:
             return False
         if now - session.fed >= TRIED_AGAIN_AFTER:
             return True
-        return not offer.before and not offer.work.expects(now)
+        if offer.before or offer.work.expects(now):
+            return False
+        # Before anything of a batch is out nothing is expected, and who is slow may come first.
+        return self._roster.fastest_waiting(session) is session
 
     def _lease_overdue(self, session: Session, work: Work, now: float) -> bool:
         """Insurance: a copy of the most overdue lease, to the fastest at hand; the first result of
