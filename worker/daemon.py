@@ -334,10 +334,10 @@ class Daemon:
             assert self._evaluators is not None
             evaluation = await self._evaluators.evaluate(command.job, on_part)
         except (WorkerFailure, ShoalError) as error:
-            del self._evaluations[task]
+            self._evaluations.pop(task, None)
             self._do(session.evaluation_failed(task, str(error), now()))
         else:
-            del self._evaluations[task]
+            self._evaluations.pop(task, None)
             self._do(session.evaluated(task, evaluation, now()))
 
     def _abandon(self, task: int) -> None:

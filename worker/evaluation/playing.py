@@ -110,6 +110,7 @@ class Play:
         pulse: Callable[[], None],
     ) -> None:
         self.instances, self.policy = instances, policy
+        self.limit = instances.maker.limit
         self.episodes, self.parameters, self.view, self.pulse = episodes, parameters, view, pulse
         self.totals = np.zeros(len(episodes))
         self.lengths = np.zeros(len(episodes), dtype=np.int64)
@@ -187,8 +188,7 @@ class Play:
                 continue
             self.position[lane] = position
             self.began[lane] = self.tick
-            limit = self.instances.maker.limit
-            self.cut[lane] = self.tick + limit if limit else 0
+            self.cut[lane] = self.tick + self.limit if self.limit else 0
             self.reward[lane] = 0.0
             self.policy.rows[lane] = episode.row
             self.policy.slots[lane] = episode.slot
