@@ -1,4 +1,4 @@
-"""Spares a coordinator the look for garbage through all that it holds for as long as a run lasts."""
+"""Keeps Python from looking for garbage again and again in what lives as long as a run."""
 
 from __future__ import annotations
 

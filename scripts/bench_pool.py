@@ -10,6 +10,7 @@ one line for each size: events a second on this core, microseconds an event, the
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import sys
 from pathlib import Path
@@ -46,6 +47,16 @@ def world(workers: int, preset: str, seed: int) -> World:
     return made
 
 
+def costs_of(made: World, seconds: float) -> list[float]:
+    """Seconds of an event, over each CHUNK_SECONDS of what the pool takes; `seconds` in all."""
+    shell, costs = made.shell, []
+    while shell.spent < seconds:
+        spent, events = shell.spent, shell.events
+        made.agenda.run(lambda: shell.spent >= spent + CHUNK_SECONDS, math.inf)  # noqa: B023
+        costs.append((shell.spent - spent) / (shell.events - events))
+    return costs
+
+
 def main() -> None:
     """Print a line for each number of workers."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -55,18 +66,13 @@ def main() -> None:
     arguments = parser.parse_args()
     for workers in (100, 1_000, 10_000):
         made = world(workers, arguments.preset, arguments.seed)
-        shell, agenda = made.shell, made.agenda
-        agenda.run(lambda: False, WARM_UP_SECONDS)
+        shell = made.shell
+        made.agenda.run(lambda: False, WARM_UP_SECONDS)
         spare_the_collector()
         shell.spent = shell.slowest = 0.0
         shell.events = 0
         version = shell.pool.version
-        costs = []
-        while shell.spent < arguments.seconds:
-            spent, events = shell.spent, shell.events
-            until = spent + CHUNK_SECONDS
-            agenda.run(lambda until=until: shell.spent >= until, 3600.0)  # type: ignore[misc]
-            costs.append((shell.spent - spent) / (shell.events - events))
+        costs = costs_of(made, arguments.seconds)
         print(
             f"{workers:6,} workers: {shell.events / shell.spent:7,.0f} events/s "
             f"({1e6 * shell.spent / shell.events:.1f} us an event, median of parts "

@@ -5,9 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 PRESETS: Mapping[str, Mapping[str, float]] = {
-    "sync": {"quorum": 1.0, "max_staleness": 0, "stale_share": 0.0},
-    "quorum": {"quorum": 0.9, "max_staleness": 2, "stale_share": 0.25, "patience": 0.75},
-    "async": {"quorum": 0.9, "max_staleness": 4, "stale_share": 1.0, "patience": 0.0},
+    "sync": {
+        "quorum": 1.0,
+        "max_staleness": 0,
+        "discount": 1,
+        "patience": 1.0,
+        "copies": 2,
+        "stale_share": 0.0,
+    },
+    "quorum": {
+        "quorum": 0.9,
+        "max_staleness": 2,
+        "discount": 1,
+        "patience": 0.75,
+        "copies": 1,
+        "stale_share": 0.25,
+    },
+    "async": {
+        "quorum": 0.9,
+        "max_staleness": 4,
+        "discount": 1,
+        "patience": 0.0,
+        "copies": 1,
+        "stale_share": 1.0,
+    },
 }
 """Fields of `protocol.spec.PoolSpec` by the name of a preset: `sync` is classic ES, whose result
-depends on nobody's speed; `quorum` leaves stragglers behind; `async` waits for nobody."""
+depends on nobody's speed; `quorum` leaves stragglers behind; `async` waits for nobody.
+
+Each says all that decides when a batch closes, so that one can be laid over another.
+"""

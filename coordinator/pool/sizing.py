@@ -20,7 +20,7 @@ MESSAGE_SECONDS = 0.004
 """What a task costs beside its work: so many seconds of a core, on all sides together."""
 NOT_WORTH_SHARING = 4
 """What is left goes to one worker whole where it takes this part of the shortest task's time."""
-SLOWER = 3.0
+SLOWER = 2.0
 """A batch waits for a worker that takes so many times as long for a unit as the average one: in
 the end somebody has to be the last."""
 MOST_MEDIANS = 20.0
