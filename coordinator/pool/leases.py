@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections import Counter
 from collections.abc import Iterator
 
 from coordinator.pool.events import Arrived, HeldLease
@@ -41,8 +40,6 @@ class Leases:
         self._durations = Window()
         self._ratios = Window(fewest=10)
         """durations as parts of what was predicted"""
-        self._directions_out: Counter[int] = Counter()
-        """by the version that they are evaluated at"""
         self._length: float | None = None
         self._centre_length: float | None = None
 
@@ -120,18 +117,10 @@ class Leases:
         )
         self._time(lease, session, self.pacing(session, kind, now).free_in, now, at_the_latest)
         session.fed = now
-        if kind == "members":
-            self._directions_out[version] += lease.left
         self.out[lease.task] = lease
         session.leases[lease.task] = lease
         work.enter(lease)
         return lease
-
-    def came(self, lease: Lease, event: Arrived) -> int:
-        """A result of the lease, or of a part of it, came: how many units for the first time."""
-        fresh = lease.came(event.first, event.first + event.count)
-        self._leave_out(lease, fresh)
-        return fresh
 
     def progressed(self, lease: Lease, session: Session, now: float) -> None:
         """A part of the lease came: the rest is timed anew from now on."""
@@ -176,19 +165,7 @@ class Leases:
         del self.out[lease.task]
         if session is not None:
             del session.leases[lease.task]
-        self._leave_out(lease, lease.left)
         lease.work.leave(lease, now, blame)
-
-    def directions_out(self, first: int, end: int) -> int:
-        """Directions that are evaluated now at versions `[first, end)`, twice where a copy is."""
-        return sum(self._directions_out[version] for version in range(first, end))
-
-    def _leave_out(self, lease: Lease, units: int) -> None:
-        """So many units of a lease are not out any more."""
-        if lease.kind == "members":
-            self._directions_out[lease.version] -= units
-            if not self._directions_out[lease.version]:
-                del self._directions_out[lease.version]
 
     def of(self, event: Arrived) -> Lease | None:
         """The lease that this is the result of, if it is still out; two sessions of one worker may

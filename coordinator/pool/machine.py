@@ -131,7 +131,7 @@ class Pool:
             self._evaluations,
             self._commands,
         )
-        self._staleness = Staleness(spec, self._course, self._leases, self._batches)
+        self._staleness = Staleness(spec)
         self._now = now
         self._checked_silence = now
         self._acknowledged_at = now
@@ -223,11 +223,6 @@ class Pool:
         """(accepted, all) directions of the open batch."""
         batch = self._batches.next if self.updating else self._batches.open
         return batch.settled - len(batch.dropped), batch.work.size
-
-    @property
-    def stale_members(self) -> int:
-        """Members of the next update that are of an earlier version than that, here or to come."""
-        return self._staleness.members
 
     def quiet_because(self) -> str:
         """Why no worker is being fed right now; empty while work is out."""
@@ -373,7 +368,7 @@ class Pool:
     def _came_back(self, event: Arrived, lease: Lease, now: float) -> None:
         """A lease got its result, or a part of that; the last one ends it."""
         holder = self.sessions[lease.session]
-        fresh = self._leases.came(lease, event)
+        fresh = lease.came(event.first, event.first + event.count)
         own = event.session == lease.session
         if own and fresh:
             self._learn(event, lease, holder, fresh, now)

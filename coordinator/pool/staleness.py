@@ -1,15 +1,11 @@
-"""How stale updates are: what the next one will be made of, and whether the last ones were too
-much so."""
+"""Whether the pool is too fast for its batch: whether too much of its updates is stale."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
 
-from coordinator.pool.batches import Batches
-from coordinator.pool.course import Course
 from coordinator.pool.events import Happened
-from coordinator.pool.leases import Leases
 from protocol.spec import RunSpec
 
 CHEAP_SHARE = 0.25
@@ -21,23 +17,12 @@ SAID_EVERY = 60.0
 
 
 class Staleness:
-    """Counts members that were evaluated at an earlier version than that of their update."""
+    """Looks at the last updates, and says when more of their members were stale than is cheap."""
 
-    def __init__(self, spec: RunSpec, course: Course, leases: Leases, batches: Batches) -> None:
+    def __init__(self, spec: RunSpec) -> None:
         self._spec = spec
-        self._course = course
-        self._leases = leases
-        self._batches = batches
         self._last: deque[tuple[int, int]] = deque(maxlen=LOOKS_BACK)
         self._said = -math.inf
-
-    @property
-    def members(self) -> int:
-        """Stale members of the next update, if all that is out for it comes back: those of its
-        batch that were begun early, those that came late to an earlier one, and those still out."""
-        index = self._course.open_index
-        out = self._leases.directions_out(index - self._spec.pool.max_staleness, index)
-        return self._batches.stale(index) + 2 * out
 
     def closes(self, stale: int, members: int, now: float) -> Happened | None:
         """An update is made of so many members, so many of them stale; a line where the pool is too
