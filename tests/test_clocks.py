@@ -1,0 +1,75 @@
+"""No decision rests on the time of day, which people and machines set as they like."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.test_house import ROOT, modules, name_of
+
+TIME_OF_DAY = {
+    ("time", "time"),
+    ("time", "time_ns"),
+    ("time", "localtime"),
+    ("time", "gmtime"),
+    ("time", "strftime"),
+    ("time", "ctime"),
+    ("datetime", "now"),
+    ("datetime", "utcnow"),
+    ("datetime", "today"),
+    ("date", "today"),
+}
+FOR_PEOPLE = {
+    "coordinator.console": "the time at which a line was written",
+    "coordinator.history.listing": "the time at which an update was made",
+    "coordinator.log.writing": "the name of a damaged log, and when something was noted",
+    "coordinator.recorder": "the time at which an update was made",
+    "coordinator.standby.ledger": "the time at which an update was made",
+    "worker.console": "the time at which a line was written",
+}
+"""Who tells it to people, and decides nothing by it."""
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_only_lines_for_people_tell_the_time_of_day(path: Path) -> None:
+    used = {
+        f"{node.value.id}.{node.attr}"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and (node.value.id, node.attr) in TIME_OF_DAY
+    }
+    assert not used or name_of(path) in FOR_PEOPLE, f"{used}: use protocol.clock.now"
+
+
+def test_a_clock_of_the_day_that_jumps_changes_nothing(tmp_path: Path) -> None:
+    """A whole run, in a process whose time of day goes back and forth by hours at every look."""
+    code = f"""
+import asyncio, itertools, time
+from pathlib import Path
+jumps = itertools.cycle((0.0, 7200.0, -86400.0))
+true_time = time.time
+time.time = lambda: true_time() + next(jumps)
+from tests.coordinator.runs import play, spec_of, states_of
+from protocol.state import params_hash
+spec = spec_of(stop={{"updates": 6}})
+outcome = asyncio.run(play(spec, Path({str(tmp_path)!r}), workers=2))
+assert outcome.params_hash == params_hash(states_of(spec, 6)[-1].theta)
+print("the same")
+"""
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60.0,
+        check=False,
+    )
+    assert done.stdout == "the same\n", done.stderr
