@@ -36,7 +36,7 @@ Key = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 Nonce = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Label = Annotated[str, msgspec.Meta(max_length=64)]
 Reason = Annotated[str, msgspec.Meta(max_length=500)]
-Packed = Annotated[bytes, msgspec.Meta(max_length=200_000)]
+Packed = Annotated[bytes, msgspec.Meta(max_length=250_000)]
 EpochNumber = Annotated[int, msgspec.Meta(ge=1, le=2**30)]
 Rank = Annotated[int, msgspec.Meta(ge=0, le=8)]
 """0: the run key; 1 to 8: a delegate, who steps in first has 1."""

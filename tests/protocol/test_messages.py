@@ -161,6 +161,14 @@ def test_the_largest_result_and_chunk_fit_a_message() -> None:
     assert len(encode(Chunk(2**40, 2**20, bytes(CHUNK)))) < MAX_MESSAGE
 
 
+def test_an_update_of_100_000_members_fits_a_message() -> None:
+    weights = np.full(50_000, 2 * 100_000)  # the span of their ranks: four bytes each
+    cohort = Cohort(2**46, 2**40, 60, pack_integers(weights))
+    told = msgspec.structs.replace(decode(pack(raw(messages.Update))), cohorts=(cohort,))
+    assert decode(encode(told)) == told
+    assert len(encode(told)) < MAX_MESSAGE - 50_000, "room for what else it tells"
+
+
 # Results.
 
 
