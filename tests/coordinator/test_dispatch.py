@@ -1,0 +1,178 @@
+"""Who is given what: copies of what is overdue, the next batch early, nothing for who is slow."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.pool.events import CloseBatch, Joined, SendTask, SessionId, Tick, Updated
+from tests.coordinator.driver import A, B, Driver, of, tasks
+from tests.coordinator.simulation import Environment, spec
+
+EVEN = Environment(mean=100, spread=0)
+"""Episodes of one length, so that predictions are exact: 200 steps a direction."""
+
+
+def paced(driver: Driver, id: SessionId, unit: float, credit: int = 1) -> None:
+    """A session joins and shows that it takes so many seconds for a direction; it holds a task."""
+    (task,) = tasks(driver.send(Joined(id, credit, 200.0 / unit)))
+    driver.finish(task, after=task.count * unit, environment=EVEN)
+
+
+def held(driver: Driver, id: SessionId) -> list[SendTask]:
+    leases = driver.pool.leases
+    return [t for t in tasks(driver.said) if t.session == id and t.task in leases]
+
+
+def finish_all(driver: Driver, id: SessionId, unit: float, but: SendTask | None = None) -> None:
+    """The session goes on for as long as it is given something of the open batch."""
+    left = but.first if but else -1
+    while mine := [t for t in held(driver, id) if t.first != left and t.first < 256]:
+        driver.finish(mine[0], after=mine[0].count * unit, environment=EVEN)
+
+
+def overdue_in(driver: Driver, task: SendTask, seconds: float) -> None:
+    """The pool's mind is made up anew on when this lease is overdue."""
+    lease = driver.pool.leases[task.task]
+    lease.overdue = driver.now + seconds
+    lease.deadline = driver.now + 1000.0
+    lease.work.await_again(lease)
+
+
+def straggler(copies: int, waiting: tuple[float, ...]) -> tuple[Driver, SendTask]:
+    """A holds the end of a batch, and does not return it; others wait, of these paces."""
+    driver = Driver(spec(256, pool={"copies": copies, "max_staleness": 0}))
+    ids = [SessionId(f"w{number}", "s") for number in range(len(waiting))]
+    (stuck,) = driver.join(A)
+    overdue_in(driver, stuck, 1000.0)
+    for id in ids:
+        driver.join(id)
+    while driver.pool._batches.open.work.missing > stuck.count:
+        for id in ids:
+            finish_all(driver, id, 0.1, but=stuck)
+        driver.send(Tick(), 0.1)
+    assert len(driver.pool.leases) == 1
+    for id, unit in zip(ids, waiting, strict=True):  # here they worked one after the other
+        driver.pool.sessions[id].pace.speed = 200.0 / unit
+    return driver, stuck
+
+
+def copied(driver: Driver, task: SendTask, seconds: float) -> list[SessionId]:
+    """Who is given that range again within so many seconds."""
+    before = len(driver.said)
+    driver.tick(seconds)
+    return [t.session for t in tasks(driver.said[before:]) if t.first == task.first]
+
+
+@pytest.mark.parametrize("copies", [0, 1, 2, 3])
+def test_an_overdue_lease_gets_as_many_copies_as_the_run_spec_says(copies: int) -> None:
+    driver, stuck = straggler(copies, (0.1,) * 4)
+    assert not copied(driver, stuck, 1.0)
+    overdue_in(driver, stuck, 0.1)
+    got = copied(driver, stuck, 1.0)
+    assert len(set(got)) == len(got) == copies
+    assert A not in got
+
+
+def test_a_copy_goes_to_the_fastest_that_waits() -> None:
+    driver, stuck = straggler(1, (0.1, 0.1, 0.02, 0.1))
+    overdue_in(driver, stuck, 0.1)
+    assert copied(driver, stuck, 1.0) == [SessionId("w2", "s")]
+
+
+def test_no_copy_goes_where_the_original_is_expected_first() -> None:
+    """Who is late by as much as it has had is expected after that time once more."""
+    driver, stuck = straggler(1, (5.0,))
+    overdue_in(driver, stuck, 0.1)
+    issued = driver.pool.leases[stuck.task].issued = driver.now
+    assert not copied(driver, stuck, 4.5 * stuck.count)
+    assert copied(driver, stuck, 1.0 * stuck.count) == [SessionId("w0", "s")]
+    assert driver.now - issued > 5.0 * stuck.count
+
+
+def quorum_there(patience: float) -> tuple[Driver, SendTask]:
+    """The quorum is here, and A still has a lease."""
+    pool = {"quorum": 0.5, "max_staleness": 1, "patience": patience, "stale_share": 0.0}
+    driver = Driver(spec(64, pool={**pool, "copies": 0, "lease_floor": 60.0}))
+    (first,) = driver.join(A)
+    (other,) = driver.join(B, speed=20_000.0)
+    driver.finish(first, after=0.1 * first.count, environment=EVEN)
+    (stuck,) = held(driver, A)
+    driver.finish(other, after=0.0, environment=EVEN)
+    finish_all(driver, B, 0.001)
+    return driver, stuck
+
+
+def test_without_patience_a_batch_closes_with_its_quorum() -> None:
+    driver, _ = quorum_there(0.0)
+    assert driver.pool.updating
+    (closed,) = of(driver.said, CloseBatch)
+    assert 16 <= sum(len(part.returns) for part in closed.contributions) < 32
+
+
+@pytest.mark.parametrize("patience", [0.5, 1.0, 2.0])
+def test_what_is_missing_is_waited_for_as_long_as_patience_says(patience: float) -> None:
+    driver, stuck = quorum_there(patience)
+    lease = driver.pool.leases[stuck.task]
+    until = lease.issued + patience * (lease.overdue - lease.issued)
+    assert not driver.pool.updating
+    driver.tick(until - driver.now - 0.05, step=0.01)
+    assert not driver.pool.updating
+    driver.tick(0.1, step=0.01)
+    assert driver.pool.updating
+
+
+def test_only_the_time_until_the_next_version_is_filled_early() -> None:
+    """The last update took 0.5 seconds: somebody who takes 0.05 for a direction can do ten."""
+    driver = Driver(spec(512, pool={"max_staleness": 1, "stale_share": 1.0}))
+    paced(driver, A, 0.05)
+    finish_all(driver, A, 0.05)
+    driver.send(Updated(1), 0.5)
+    while not driver.pool.updating:
+        (task,) = held(driver, A)
+        driver.finish(task, after=0.05 * task.count, environment=EVEN)
+    (early,) = held(driver, A)
+    assert early.first >= 512 and 10 <= early.count <= 11
+
+
+def slow_at_the_end(**pool: object) -> Driver:
+    """B, 40 times slower than A, asks for work when A is about to finish the batch."""
+    driver = Driver(spec(512, pool={"lease_floor": 60.0, **pool}))
+    paced(driver, A, 0.02, credit=2)
+    (task,) = driver.join(B, speed=250.0)
+    while driver.pool._batches.open.work.unleased.total > 8:
+        mine = held(driver, A)[0]
+        driver.finish(mine, after=0.02 * mine.count, environment=EVEN)
+    driver.finish(task, after=0.0, environment=EVEN)
+    assert driver.pool._batches.open.work.unleased.total > 0
+    return driver
+
+
+def test_who_is_too_slow_for_the_end_of_a_batch_begins_the_next() -> None:
+    driver = slow_at_the_end(max_staleness=2, stale_share=1.0)
+    assert all(t.first >= 256 for t in held(driver, B))
+
+
+def test_who_is_too_slow_waits_in_a_synchronous_run_while_others_are_expected() -> None:
+    driver = slow_at_the_end(max_staleness=0)
+    assert not held(driver, B)
+    finish_all(driver, A, 0.02)
+    assert of(driver.said, CloseBatch)
+
+
+def test_who_is_too_slow_goes_on_where_nobody_else_does() -> None:
+    driver = slow_at_the_end(max_staleness=0)
+    assert not held(driver, B)
+    driver.tick(10.0)  # A does not return what it holds
+    assert held(driver, B)
+
+
+@pytest.mark.parametrize(
+    ("quorum", "share", "early"), [(1.0, 0.25, 8), (0.75, 0.25, 0), (0.75, 1.0, 24)]
+)
+def test_early_work_leaves_room_for_what_may_come_late(
+    quorum: float, share: float, early: int
+) -> None:
+    pool = {"quorum": quorum, "max_staleness": 1, "stale_share": share}
+    driver = Driver(spec(64, pool=pool))
+    driver.join(A)
+    assert driver.pool._batches.early_room(updating=False) == early
