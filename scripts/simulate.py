@@ -44,6 +44,8 @@ def scenario(arguments: argparse.Namespace) -> Scenario:
         liars=arguments.liars,
         hoarders=arguments.hoarders,
         flapping=arguments.flapping,
+        reorders=arguments.reorder,
+        clock=arguments.clock,
     )
     mean = arguments.steps
     return Scenario(
@@ -92,6 +94,8 @@ def parser() -> argparse.ArgumentParser:
     add("--liars", type=float, default=start.liars, help="share that declares 100 x its speed")
     add("--hoarders", type=float, default=start.hoarders, help="share that wants 64 tasks")
     add("--flapping", type=float, default=start.flapping, help="share with sessions of 5 s")
+    add("--reorder", action="store_true", help="messages of a session overtake each other")
+    add("--clock", type=float, default=start.clock, help="seconds that clocks are off")
     episodes = flags.add_argument_group("episodes")
     add = episodes.add_argument
     add("--steps", type=int, default=1000, help="mean length")

@@ -57,10 +57,10 @@ class Report:
     """to and from the coordinator"""
     bytes_per_member: float
     """PUBLISH and PUBACK bytes of tasks, results, acknowledgements and updates, per member used"""
-    update_bytes: float
-    """of one update, before its fan-out"""
     messages: dict[str, int]
     """by kind, since the start"""
+    message_bytes: dict[str, float]
+    """of one message by kind, packets around it included"""
     applied_twice: int
     """directions that counted in two updates"""
     lost: int
@@ -122,8 +122,10 @@ def report(
         late_share=ledger.outcomes["late"] / answered,
         messages_per_second=wire.messages.total() / max(1e-9, now - ledger.began),
         bytes_per_member=traffic / max(1, everybody),
-        update_bytes=wire.bytes("update") / max(1, len(ledger.closed)),
         messages=dict(sorted(wire.messages.items())),
+        message_bytes={
+            kind: wire.bytes(kind) / number for kind, number in sorted(wire.messages.items())
+        },
         applied_twice=ledger.applied_twice,
         lost=ledger.lost,
         length_weight_correlation=length_weight_correlation(ledger, closed, environment),

@@ -8,7 +8,10 @@ from scripts.simulation.report import Report
 def table(report: Report) -> str:
     """One figure a line."""
     ages = ", ".join(f"{age}: {share:.1%}" for age, share in report.ages.items())
-    messages = ", ".join(f"{kind} {number:,}" for kind, number in report.messages.items())
+    messages = ", ".join(
+        f"{number:,} {kind} of {report.message_bytes[kind]:,.0f} bytes"
+        for kind, number in report.messages.items()
+    )
     rows = [
         ("efficiency", f"{report.efficiency:.1%} of what the workers there could have evaluated"),
         ("  waiting for all, equal parts", _baseline(report.wait_for_all_efficiency)),
@@ -27,9 +30,8 @@ def table(report: Report) -> str:
         ("for nothing", f"{report.duplicate_share:.1%} of the members returned came second, "
          f"{report.late_share:.1%} too late"),
         ("length and weight", f"{report.length_weight_correlation:+.3f} rank correlation"),
-        ("messages", f"{report.messages_per_second:,.0f} a second ({messages})"),
-        ("bytes", f"{report.bytes_per_member:.1f} per member used, "
-         f"{report.update_bytes:,.0f} an update before its fan-out"),
+        ("messages", f"{report.messages_per_second:,.0f} a second: {messages}"),
+        ("bytes", f"{report.bytes_per_member:.1f} per member used; an update counts once"),
         ("pool", f"{report.events:,} events, {report.events_per_second:,.0f} a second of its own "
          f"time, the slowest {1000 * report.slowest_event_seconds:.0f} ms"),
         ("applied twice, lost", f"{report.applied_twice}, {report.lost} directions"),

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from scripts.simulation.baselines import Waiting, declared, equal, wait_for_all
+from scripts.simulation.baselines import Split, Waiting, declared, equal, wait_for_all
 from scripts.simulation.environments import Formula
 from scripts.simulation.population import Life
 from scripts.simulation.worker import Traits
@@ -26,12 +26,14 @@ def life(
     return Life("worker", "s", traits, arrives, leaves, vanishes, ())
 
 
-def waiting(*places: list[Life], split: object = equal, updates: int = 1) -> Waiting:
+def waiting(
+    *places: list[Life], split: Split = equal, updates: int = 1, directions: int = 12
+) -> Waiting:
     return wait_for_all(
         iter([iter(place) for place in places]),
         EPISODES,
-        directions=12,
-        split=split,  # type: ignore[arg-type]
+        directions=directions,
+        split=split,
         start=0.0,
         updates=updates,
         between=0.0,
@@ -57,8 +59,8 @@ def test_parts_by_declared_speed_wait_for_a_liar() -> None:
     assert found.seconds == pytest.approx(10.0)
 
 
-def test_the_part_of_who_leaves_goes_whole_to_who_is_free_first() -> None:
-    # Six directions of 1,200 steps each: one is done at 1 s, and takes the other's part until 3 s.
+def test_the_part_of_who_leaves_is_split_over_who_is_there_when_the_rest_is_here() -> None:
+    # Six directions of 200 steps each: one is done at 1 s, and at 2 s alone with the other's part.
     found = waiting([life(1200.0)], [life(300.0, leaves=2.0)])
     assert found.seconds == pytest.approx(3.0)
     assert found.efficiency == pytest.approx(2400.0 / (1200.0 * 3.0 + 300.0 * 2.0))
@@ -69,9 +71,15 @@ def test_that_a_worker_vanished_is_known_after_the_time_out_only() -> None:
     assert found.seconds == pytest.approx(2.0 + 5.0 + 1.0)
 
 
-def test_a_newcomer_takes_the_part_that_nobody_is_there_for() -> None:
-    gone = life(1200.0, leaves=0.5)
-    found = waiting([gone, life(2400.0, arrives=10.0)])
+def test_newcomers_take_a_part_of_what_is_split_anew() -> None:
+    # At 0.9 s two directions of four are lost, and two workers are there.
+    gone = life(400.0, leaves=0.9)
+    found = waiting([life(800.0)], [gone], [life(400.0, arrives=0.5)], directions=4)
+    assert found.seconds == pytest.approx(0.9 + 200.0 / 400.0)
+
+
+def test_an_update_waits_for_a_worker_where_nobody_is_left() -> None:
+    found = waiting([life(1200.0, leaves=0.5), life(2400.0, arrives=10.0)])
     assert found.seconds == pytest.approx(11.0)
 
 
