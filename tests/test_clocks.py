@@ -55,11 +55,21 @@ from pathlib import Path
 jumps = itertools.cycle((0.0, 7200.0, -86400.0))
 true_time = time.time
 time.time = lambda: true_time() + next(jumps)
-from tests.coordinator.runs import play, spec_of, states_of
+from tests.coordinator.runs import led, spec_of, states_of
 from protocol.state import params_hash
 spec = spec_of(stop={{"updates": 6}})
-outcome = asyncio.run(play(spec, Path({str(tmp_path)!r}), workers=2))
-assert outcome.params_hash == params_hash(states_of(spec, 6)[-1].theta)
+
+async def run():
+    async with led(spec, Path({str(tmp_path)!r})) as run, run.worker(pause_at=3) as worker:
+        await worker.until(lambda: worker.version == 3 and bool(worker.held))
+        await asyncio.sleep(1.2)  # for the timers of leases, silences and connections
+        worker.resume()
+        outcome = await run.outcome()
+    assert outcome.params_hash == params_hash(states_of(spec, 6)[-1].theta)
+    for words in ("ran out", "silent", "lost", "busy"):
+        assert not any(words in line for line in run.lines), run.lines
+
+asyncio.run(run())
 print("the same")
 """
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
