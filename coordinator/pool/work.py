@@ -243,22 +243,24 @@ class Work:
         states = self._part(first, end)
         is_open = states >= FREE
         taken = valid & is_open
-        held = states[states > FREE]
-        if len(held) < np.count_nonzero(is_open):
+        held = set(states[is_open].tolist())
+        if FREE in held:
+            held.remove(FREE)
             self._withdraw(first, end)
         states[taken] = ACCEPTED
-        settled = int(np.count_nonzero(taken))
-        self.missing -= settled
+        self.missing -= int(np.count_nonzero(taken))
         failed = is_open & ~valid
-        states[failed] = FREE
-        for span in _spans(failed, first):
-            self.unleased.add(Range(*span, avoid))
-        for number in np.unique(held).tolist() if len(held) else ():
+        if failed.any():
+            states[failed] = FREE
+            for span in _spans(failed, first):
+                self.unleased.add(Range(*span, avoid))
+        spans = _spans(taken, first) if whole else []
+        for number in sorted(held):
             claim = self._claims[number]
             self._shrink(claim)
             if whole and claim.open:
                 for other in claim.leases:
-                    if other is not lease and any(other.owes(*s) for s in _spans(taken, first)):
+                    if other is not lease and any(other.owes(*span) for span in spans):
                         other.useless = True
                 self._break_if_useless(claim)
         return taken
@@ -423,5 +425,7 @@ class Work:
 
 def _spans(rows: NDArray[np.bool_], first: int) -> list[tuple[int, int]]:
     """The runs of true rows as (first, end), row 0 being `first`."""
-    edges = (np.flatnonzero(np.diff(rows, prepend=False, append=False)) + first).tolist()
+    padded = np.zeros(len(rows) + 2, dtype=np.int8)
+    padded[1:-1] = rows
+    edges = (np.flatnonzero(padded[1:] != padded[:-1]) + first).tolist()
     return list(zip(edges[::2], edges[1::2], strict=True))
