@@ -61,6 +61,8 @@ class Report:
     """by kind, since the start"""
     message_bytes: dict[str, float]
     """of one message by kind, packets around it included"""
+    unreadable_updates: int
+    """that did not fit one message, late returns and all"""
     applied_twice: int
     """directions that counted in two updates"""
     lost: int
@@ -126,6 +128,7 @@ def report(
         message_bytes={
             kind: wire.bytes(kind) / number for kind, number in sorted(wire.messages.items())
         },
+        unreadable_updates=wire.unreadable_updates,
         applied_twice=ledger.applied_twice,
         lost=ledger.lost,
         length_weight_correlation=length_weight_correlation(ledger, closed, environment),

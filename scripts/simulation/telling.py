@@ -31,7 +31,8 @@ def table(report: Report) -> str:
          f"{report.late_share:.1%} too late"),
         ("length and weight", f"{report.length_weight_correlation:+.3f} rank correlation"),
         ("messages", f"{report.messages_per_second:,.0f} a second: {messages}"),
-        ("bytes", f"{report.bytes_per_member:.1f} per member used; an update counts once"),
+        ("bytes", f"{report.bytes_per_member:.1f} per member used; an update counts once; "
+         f"{report.unreadable_updates} updates did not fit a message"),
         ("pool", f"{report.events:,} events, {report.events_per_second:,.0f} a second of its own "
          f"time, the slowest {1000 * report.slowest_event_seconds:.0f} ms"),
         ("applied twice, lost", f"{report.applied_twice}, {report.lost} directions"),

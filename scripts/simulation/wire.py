@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable
 
-import numpy as np
-
+from coordinator import update
 from coordinator.pool.events import (
     Arrived,
     CloseBatch,
@@ -18,16 +18,15 @@ from coordinator.pool.events import (
     SendAcknowledge,
     SendTask,
 )
-from protocol import messages, topics
-from protocol.envelope import sealed, signed
+from protocol import messages, replay, topics
+from protocol.envelope import peek_signed, sealed, signed
 from protocol.identity import Identity
-from protocol.packing import pack_integers
-from protocol.ranking import centred_ranks
+from protocol.packing import WireError
 from protocol.spec import RunSpec
 from scripts.simulation.shell import Name
 
 EVERY = 16
-"""Every so manieth message of a kind is encoded, and stands for the others."""
+"""Every so manieth message of a kind is encoded, and stands for the others; updates all are."""
 RUN, WORKER, SESSION = "simulated-01234567", "a" * 16, "b" * 6
 KEY, DIGEST = bytes(32), bytes(16)
 PUBACK = 4
@@ -40,11 +39,15 @@ class Wire:
     def __init__(self, run: RunSpec) -> None:
         self.messages: Counter[str] = Counter()
         """by kind; an update counts once, whoever hears it"""
+        self.unreadable_updates = 0
+        """that no peer could take as one message"""
         self._sampled: dict[str, tuple[int, int]] = {}
         """(messages, bytes) that were encoded, by kind"""
         self._episodes = run.environment.episodes
         self._run = run
         self._identity = Identity(bytes(32))
+        self._rules = replay.arithmetic(run)
+        self._state = replay.initial_state(run)
 
     def observe(self, now: float, event: Event, commands: list[Command]) -> None:
         """The pool was told of this event, and this is what it wants done."""
@@ -79,7 +82,7 @@ class Wire:
                 self._count("update", lambda: self._update(command))
 
     def _count(self, kind: str, encode: Callable[[], int]) -> None:
-        if self.messages[kind] % EVERY == 0:
+        if self.messages[kind] % EVERY == 0 or kind == "update":
             number, size = self._sampled.get(kind, (0, 0))
             self._sampled[kind] = (number + 1, size + encode())
         self.messages[kind] += 1
@@ -117,35 +120,15 @@ class Wire:
         return _publish(topic, sealed(KEY, "to coordinator", message), qos=1)
 
     def _update(self, closed: CloseBatch) -> int:
-        """As long as with ranks of returns as weights."""
-        parts = closed.contributions
-        pairs = [np.nan_to_num(part.returns) for part in parts]
-        if not pairs:
-            return 0
-        ranks = centred_ranks(np.concatenate(pairs).ravel()).reshape(-1, 2)
-        weights = ranks[:, 0] - ranks[:, 1]
-        size = self._run.directions
-        group = np.concatenate(
-            [np.full(len(p.returns), (p.first // size) * 64 + p.version % 64) for p in parts]
-        )
-        cohorts = tuple(
-            messages.Cohort(closed.version * size, closed.version, 60, pack_integers(part))
-            for part in np.split(weights, np.flatnonzero(np.diff(group)) + 1)
-        )
-        message = messages.Update(
-            epoch=1,
-            version=closed.version,
-            cohorts=cohorts[:4096],
-            scale=0.5,
-            learning_rate=0.05,
-            sigma=0.1,
-            observed=(),
-            episodes=2 * len(weights),
-            steps=1000 * len(weights),
-            digest_before=DIGEST,
-            digest_after=DIGEST,
-        )
-        return _publish(topics.update(RUN), signed(self._identity, "update", (RUN,), message))
+        """The real message; where it does not fit one, as large as it would be."""
+        before = dataclasses.replace(self._state, version=closed.version)
+        made = update.make(self._run, self._rules, before, 1, closed)
+        payload = signed(self._identity, "update", (RUN,), made.update)
+        try:
+            peek_signed(payload)
+        except WireError:
+            self.unreadable_updates += 1
+        return _publish(topics.update(RUN), payload)
 
     def _hello(self) -> int:
         message = messages.Hello(
