@@ -556,7 +556,7 @@ async def test_a_killed_child_costs_no_task_and_a_finished_one_is_still_answered
     host = Host(hanging(gate))
     async with (
         coordinating(host, broker.url) as coordinator,
-        process(join_url(broker, host), tmp_path, "--json-log") as started,
+        process(join_url(broker, host), tmp_path, "--json-log", "--cpu-share", "50%") as started,
     ):
         await coordinator.until(lambda: coordinator.welcomes == 1)
         await coordinator.sees_work()
@@ -574,6 +574,9 @@ async def test_a_killed_child_costs_no_task_and_a_finished_one_is_still_answered
         code, output = await ends(started)
         assert code == 0
         assert "every result is answered for" in output
+        assert "steps/s (50 % of 1 core)" in output
+        assert host.hello is not None
+        assert host.hello.device == "cpu x1 at 50 %"
 
 
 async def test_it_leaves_while_evaluation_still_starts(broker: Mosquitto, tmp_path: Path) -> None:
