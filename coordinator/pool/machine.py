@@ -359,6 +359,9 @@ class Pool:
         lease = self._leases.of(event)
         if session is not None:
             session.heard = now
+            if event.task == session.overran:
+                session.overran = 0
+                session.last_result = now  # only now does it begin with what it was given since
         self._intake.take(event, lease)
         if lease is not None:
             self._came_back(event, lease, now)

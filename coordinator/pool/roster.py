@@ -47,6 +47,8 @@ class Session:
     """tasks that it may hold before its speed is measured: as many as it took up again, which it
     was given by who had measured it"""
     last_result: float = 0.0
+    overran: int = 0
+    """the last task whose lease ran out: the session may still be at it"""
     fed: float = 0.0
     """when it was last given a task, or came"""
     unacknowledged: list[ResultName] = field(default_factory=list)

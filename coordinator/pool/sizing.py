@@ -162,7 +162,7 @@ class Pace:
         self.speed = max(min(0.5 * self.speed, steps / seconds), 1e-6)
         self._results.clear()
         self._results.append((self.speed * seconds, seconds))
-        self.measured, self._first = True, False
+        self.measured, self._first = True, True  # the next result says more than this bound
 
 
 class Window:
