@@ -7,15 +7,14 @@ import contextlib
 import dataclasses
 import logging
 import random
-import time
 from collections.abc import Callable
 
 from coordinator import log as update_log
-from coordinator import metrics, update
 from coordinator.directory import RunDirectory
 from coordinator.leading import Contact
 from coordinator.log import UpdateLog
-from coordinator.peers import Leader, Peer, Peers
+from coordinator.making import Maker
+from coordinator.peers import Leader, Peers
 from coordinator.pool import Pool
 from coordinator.pool.events import (
     Arrived,
@@ -29,23 +28,20 @@ from coordinator.pool.events import (
     Hearing,
     KeepResult,
     Kept,
-    Relaxed,
     SendAcknowledge,
     SendTask,
     SessionId,
     StopAsked,
-    Strained,
     Tick,
-    Updated,
 )
 from coordinator.progress import Outcome, Progress
 from coordinator.reception import Reception
 from coordinator.recorder import Named, Recorder
 from coordinator.recovery import Recovered
 from coordinator.serving import Serving
-from coordinator.strain import Load, SlowDown, Strain
 from coordinator.tasks import Tasks
 from coordinator.voice import Voice, beat_payload
+from coordinator.watch import Watch
 from protocol import messages, noise, replay, snapshot, topics
 from protocol.address import Address
 from protocol.allowance import Allowance
@@ -65,16 +61,12 @@ TICK_SECONDS = 0.05
 STALL_SECONDS = 2.0
 """For which the event loop, or this machine, stood still, after which silences and leases that ran
 out meanwhile are no fault of workers."""
-WATCH_SECONDS = 0.5
-"""Between two looks at how well we keep up."""
 HERE_WITHIN = 0.3
 """Seconds in which an answer to `who` comes, so that many runs don't answer in one moment."""
 GOODBYE_SECONDS = 3.0
 """Seconds that a lost broker may take to come back to hear that the run has ended."""
 TASKS_PER_EPOCH = 1 << 32
 """No two epochs give one number to two tasks."""
-IN_STEP_SECONDS = 60.0
-"""Who returned a result so recently follows the run."""
 LONGEST_LINE = 300
 LINES_PER_SECOND = 10.0
 LINES_AT_ONCE = 50.0
@@ -133,9 +125,7 @@ class Server:
         self._leader = leader
         self._directory = directory
         self._on_event = on_event
-        self._on_update = on_update
         self._on_ready = on_ready
-        self._rules = replay.arithmetic(spec)
         self._versions = recovered.versions
         self._secret = directory.read_secret()
         self._recorder = Recorder(spec, directory, log, self._result_kept, self._frozen, self._fail)
@@ -160,14 +150,8 @@ class Server:
         self._pause: str | None = None
         self._failure: BaseException | None = None
         self._stop_asked = False
-        self._began = time.monotonic() - recovered.seconds
-        self._untold = list(recovered.untold)
         self._hearing: messages.Result | None = None
         self._lost_at = 0.0
-        self._late = 0.0
-        self._unkept = 0
-        self._strain = Strain()
-        self._slow_down = SlowDown(random.Random())
         self._connected = asyncio.Event()
         self._overwritten = False
         self._quiet = ""
@@ -194,7 +178,7 @@ class Server:
             leader,
             lambda: self._versions.current,
             directory.snapshots,
-            snapshot.state_bytes(self._rules),
+            snapshot.state_bytes(replay.arithmetic(spec)),
             spec.policy.initial_digest,
         )
 
@@ -215,6 +199,33 @@ class Server:
             over=self._over,
         )
 
+        self._maker = Maker(
+            spec,
+            leader,
+            recovered,
+            self._pool.sessions,
+            self._peers,
+            self._recorder,
+            self._voice,
+            self._serving,
+            self._link.wire,
+            self.progress,
+            decide=self._decide,
+            beat=self._beat,
+            on_update=on_update,
+            over=self._over,
+        )
+        self._watch = Watch(
+            self._link,
+            self._reception.turns,
+            self._pool.sessions,
+            self._peers,
+            self._voice,
+            self.progress,
+            self._decide,
+            self._say,
+        )
+
     async def run(self) -> Outcome:
         """Lead the run until it ends or is paused.
 
@@ -231,7 +242,7 @@ class Server:
             self._reception.greet_for_ever(),
             self._serving.run(),
             self._tick_for_ever(),
-            self._watch_for_ever(),
+            self._watch.run(),
             self._beat_for_ever(),
             asyncio.to_thread(noise.warm_up, self.spec.strategy.noise),
         ):
@@ -273,29 +284,9 @@ class Server:
             late = moment - last - TICK_SECONDS
             if late > STALL_SECONDS and self._connected.is_set():
                 self._decide(Hearing(last))
-            self._late = max(self._late, late)
+            self._watch.late = max(self._watch.late, late)
             last = moment
             self._decide(Tick())
-
-    async def _watch_for_ever(self) -> None:
-        """Look at how well we keep up, and have less asked of us where we don't."""
-        while True:
-            await asyncio.sleep(WATCH_SECONDS)
-            strain, was_busy, held = self._strain, self._strain.busy, self._strain.holds
-            hellos = len(self._reception.turns)
-            strain.look(Load(self._late, self._link.unsent, self._unkept, hellos), now())
-            self._late = 0.0
-            self.progress.busy = strain.busy
-            if strain.holds != held:
-                self._decide(Strained(strain.holds) if strain.holds else Relaxed())
-            if strain.busy and not was_busy:
-                self._say(f"busy: {strain.busy}; workers are asked to slow down")
-            elif was_busy and not strain.busy:
-                self._say("no longer busy")
-            if strain.asks:
-                for id, seconds in self._slow_down.due(self._pool.sessions, now()):
-                    if peer := self._peers.get(id):
-                        self._voice.slow_down(peer, seconds, strain.busy)
 
     async def _beat_for_ever(self) -> None:
         while True:
@@ -378,7 +369,7 @@ class Server:
         return True
 
     def _result_kept(self, results: tuple[Named, ...]) -> None:
-        self._unkept -= len(results)
+        self._watch.unkept -= len(results)
         self._decide(Kept(results))
 
     def _frozen(self, frozen: Frozen) -> None:
@@ -411,12 +402,12 @@ class Server:
                     self._voice.acknowledge(peer, command)
             case KeepResult():
                 assert self._hearing is not None
-                self._unkept += 1
+                self._watch.unkept += 1
                 self._recorder.result(command, self._hearing)
             case CloseBatch():
-                self._updating = self._tasks.start(self._make_update(command))
+                self._updating = self._tasks.start(self._maker.make(command))
             case CentreJudged():
-                self._record_centre(command)
+                self._maker.judged(command)
             case EndRun():
                 self._end = command
                 self._over.set()
@@ -446,74 +437,6 @@ class Server:
             self._unsaid = 0
         self._on_event("".join(c if c.isprintable() else "?" for c in line[:LONGEST_LINE]))
 
-    # Updates.
-
-    async def _make_update(self, closed: CloseBatch) -> None:
-        """Compute, keep, then publish: nobody hears of what could still be lost."""
-        began = time.monotonic()
-        told = tuple(self._untold[: update.MOST_JUDGED])
-        made, payload = await asyncio.to_thread(
-            update.make_signed,
-            self.spec,
-            self._rules,
-            self._leader,
-            self._versions.current,
-            closed,
-            told,
-            self._seconds,
-        )
-        if self._over.is_set():
-            return  # nobody waits for it any more
-        await self._recorder.update(made, payload)
-        del self._untold[: len(told)]
-        self._versions.add(made.after, made.update.digest_after)
-        if made.proof is not None:
-            self._serving.reached(made.after.version, made.proof, self._in_step())
-        self._voice.update(payload)
-        self._decide(Updated(made.after.version))
-        self._beat()
-        self._count(made.update.episodes, made.update.steps)
-        self.progress.version = made.after.version
-        self.progress.mean = made.mean
-        if made.proof is not None:
-            self._recorder.snapshot(made.after, made.proof, self._serving.lacking)
-        took = time.monotonic() - began
-        line = metrics.of_update(made, self.progress, self._seconds, took)
-        self._recorder.metrics(line)
-        self._recorder.latest_policy(self._versions.get(made.after.version))
-        self._on_update(self.progress)
-
-    def _in_step(self) -> list[tuple[Peer, float]]:
-        """Who takes tasks, and returned one of late, with its speed: it has the latest state."""
-        since = now() - IN_STEP_SECONDS
-        able = [s for s in self._pool.sessions.values() if s.credit > 0 and s.last_result > since]
-        found = ((self._peers.get(session.id), session.speed) for session in able)
-        return [(peer, speed) for peer, speed in found if peer is not None]
-
-    def _count(self, episodes: int, steps: int) -> None:
-        self.progress.episodes += episodes
-        self.progress.steps += steps
-        self._count_wire()
-
-    def _count_wire(self) -> None:
-        before = self._recovered.progress.wire_bytes
-        self.progress.wire_bytes = before + self._link.wire.episode_bytes()
-
-    @property
-    def _seconds(self) -> float:
-        """For which the run has been led, by us and before us."""
-        return time.monotonic() - self._began
-
-    # The centre.
-
-    def _record_centre(self, judged: CentreJudged) -> None:
-        self._versions.judge(judged)
-        self.progress.centre = judged
-        self._count(judged.episodes, judged.steps)
-        self._untold.append(judged)
-        self._recorder.evaluation(judged, self._seconds)
-        self._recorder.metrics(metrics.of_centre(judged, self._seconds))
-
     # Announcements, and the end.
 
     @property
@@ -534,7 +457,7 @@ class Server:
             version.digest,
             self._run_state,
             reason,
-            update.told(self._untold),
+            self._maker.told,
         )
 
     def _beat(self) -> None:
@@ -554,7 +477,7 @@ class Server:
             await self._give_way(self._failure)
             raise self._failure
         await self._say_goodbye()
-        self._count_wire()
+        self._maker.count_wire()
         current = self._versions.current.version
         end = self._end or EndRun(current, False, self._pause or "")
         return Outcome(
@@ -573,7 +496,7 @@ class Server:
         if self._failure is None:
             returned = self._end.version if self._end else self._versions.current.version
             self._recorder.policy(self._versions.get(returned))
-            self._recorder.note(update_log.SECONDS, self._seconds)
+            self._recorder.note(update_log.SECONDS, self._maker.seconds)
             if self._end is not None and self._run_state == "finished":
                 self._recorder.note(update_log.ENDED, self._end.reason)
             await self._recorder.settle()

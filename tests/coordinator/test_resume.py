@@ -203,7 +203,7 @@ async def test_limits_are_those_of_the_whole_run(
         run.worker(pause_at=2) as worker,
     ):
         await worker.until(lambda: len(worker.heard.updates) >= 2)
-        run.server._began -= 60.0 if "seconds" in rule else 0.0
+        run.server._maker._began -= 60.0 if "seconds" in rule else 0.0
         run.server.pause("enough for today")
         await run.outcome()
         await run.end()

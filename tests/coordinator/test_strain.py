@@ -114,10 +114,10 @@ async def test_workers_are_asked_to_slow_down_and_the_host_is_told_why(
 ) -> None:
     monkeypatch.setattr(strain_module, "LATE", -1.0)
     monkeypatch.setattr(strain_module, "FIRM_AFTER", 0.1)
-    monkeypatch.setattr("coordinator.server.WATCH_SECONDS", 0.05)
+    monkeypatch.setattr("coordinator.watch.WATCH_SECONDS", 0.05)
     async with led(spec_of(), tmp_path) as run, run.worker(busy=False) as worker:
         await worker.until(lambda: bool(worker.heard.notices))
-        await heard(run, " s behind; workers are asked to slow down")
+        await heard(run, "busy: the coordinator is")
         assert "behind" in run.server.progress.busy
         await asyncio.sleep(0.2)
         (notice,) = worker.heard.notices
@@ -173,7 +173,7 @@ async def test_a_broker_that_takes_nothing_is_given_no_tasks_and_nothing_is_lost
 ) -> None:
     monkeypatch.setattr(strain_module, "FIRM_AFTER", 0.1)
     monkeypatch.setattr(strain_module, "CALM_AFTER", 0.1)
-    monkeypatch.setattr("coordinator.server.WATCH_SECONDS", 0.05)
+    monkeypatch.setattr("coordinator.watch.WATCH_SECONDS", 0.05)
     monkeypatch.setattr("coordinator.server.BEAT_SECONDS", 0.1)
     spec = spec_of(stop={"updates": 5})
     async with broker(tmp_path / "broker", kind) as url, slow_line(url) as (slow, slow_url):

@@ -1,0 +1,141 @@
+"""Makes updates: computed, kept, and only then published; and keeps the run's counts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from coordinator import metrics, update
+from coordinator.peers import Leader, Peer, Peers
+from coordinator.pool.events import CentreJudged, CloseBatch, Event, SessionId, Updated
+from coordinator.pool.roster import Session
+from coordinator.progress import Progress
+from coordinator.recorder import Recorder
+from coordinator.recovery import Recovered
+from coordinator.serving import Serving
+from coordinator.voice import Voice
+from protocol import messages, replay
+from protocol.clock import now
+from protocol.spec import RunSpec
+from protocol.wire_count import WireCount
+
+IN_STEP_SECONDS = 60.0
+"""Who returned a result so recently follows the run."""
+
+
+class Maker:
+    """Turns closed batches into updates, and evaluations of the centre into news.
+
+    Attributes:
+        progress: how the run stands, kept up to date here.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        leader: Leader,
+        recovered: Recovered,
+        sessions: dict[SessionId, Session],
+        peers: Peers,
+        recorder: Recorder,
+        voice: Voice,
+        serving: Serving,
+        wire: WireCount,
+        progress: Progress,
+        *,
+        decide: Callable[[Event], None],
+        beat: Callable[[], None],
+        on_update: Callable[[Progress], None],
+        over: asyncio.Event,
+    ) -> None:
+        """`recovered` is where the run was when we began to lead; `sessions` are the pool's, to
+        which `decide` passes events. No update is kept any more once the run is `over`."""
+        self.progress = progress
+        self._spec = spec
+        self._rules = replay.arithmetic(spec)
+        self._leader = leader
+        self._versions = recovered.versions
+        self._bytes_before = recovered.progress.wire_bytes
+        self._untold = list(recovered.untold)
+        self._began = time.monotonic() - recovered.seconds
+        self._sessions = sessions
+        self._peers = peers
+        self._recorder = recorder
+        self._voice = voice
+        self._serving = serving
+        self._wire = wire
+        self._decide = decide
+        self._beat = beat
+        self._on_update = on_update
+        self._over = over
+
+    @property
+    def seconds(self) -> float:
+        """For which the run has been led, by us and before us."""
+        return time.monotonic() - self._began
+
+    @property
+    def told(self) -> tuple[messages.Judged, ...]:
+        """The evaluations that no update has told of yet."""
+        return update.told(self._untold)
+
+    async def make(self, closed: CloseBatch) -> None:
+        """Compute, keep, then publish: nobody hears of what could still be lost."""
+        began = time.monotonic()
+        told = tuple(self._untold[: update.MOST_JUDGED])
+        made, payload = await asyncio.to_thread(
+            update.make_signed,
+            self._spec,
+            self._rules,
+            self._leader,
+            self._versions.current,
+            closed,
+            told,
+            self.seconds,
+        )
+        if self._over.is_set():
+            return  # nobody waits for it any more
+        await self._recorder.update(made, payload)
+        del self._untold[: len(told)]
+        self._versions.add(made.after, made.update.digest_after)
+        if made.proof is not None:
+            self._serving.reached(made.after.version, made.proof, self._in_step())
+        self._voice.update(payload)
+        self._decide(Updated(made.after.version))
+        self._beat()
+        self._count(made.update.episodes, made.update.steps)
+        self.progress.version = made.after.version
+        self.progress.mean = made.mean
+        if made.proof is not None:
+            self._recorder.snapshot(made.after, made.proof, self._serving.lacking)
+        took = time.monotonic() - began
+        line = metrics.of_update(made, self.progress, self.seconds, took)
+        self._recorder.metrics(line)
+        self._recorder.latest_policy(self._versions.get(made.after.version))
+        self._on_update(self.progress)
+
+    def judged(self, centre: CentreJudged) -> None:
+        """The centre of a version was evaluated."""
+        self._versions.judge(centre)
+        self.progress.centre = centre
+        self._count(centre.episodes, centre.steps)
+        self._untold.append(centre)
+        self._recorder.evaluation(centre, self.seconds)
+        self._recorder.metrics(metrics.of_centre(centre, self.seconds))
+
+    def count_wire(self) -> None:
+        """Bring the bytes on the wire up to date."""
+        self.progress.wire_bytes = self._bytes_before + self._wire.episode_bytes()
+
+    def _in_step(self) -> list[tuple[Peer, float]]:
+        """Who takes tasks, and returned one of late, with its speed: it has the latest state."""
+        since = now() - IN_STEP_SECONDS
+        able = [s for s in self._sessions.values() if s.credit > 0 and s.last_result > since]
+        found = ((self._peers.get(session.id), session.speed) for session in able)
+        return [(peer, speed) for peer, speed in found if peer is not None]
+
+    def _count(self, episodes: int, steps: int) -> None:
+        self.progress.episodes += episodes
+        self.progress.steps += steps
+        self.count_wire()
