@@ -211,8 +211,9 @@ async def test_a_job_that_hangs_is_cancelled_all_the_same(pool, monkeypatch):
 
 async def test_a_large_part_is_answered_by_a_child_that_had_nothing_to_do(pool):
     await full(pool)
-    job = members(0, 600)
+    before, job = processes(pool), members(0, 600)
     assert_same(await whole(pool, job), alone(toy(), job))
+    assert processes(pool) == before  # none was taken to talk nonsense, and its part retried
 
 
 async def test_prepared_children_may_be_closed_unused():
