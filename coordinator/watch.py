@@ -66,7 +66,7 @@ class Watch:
         strain.look(load, now())
         self.late = 0.0
         self._progress.busy = strain.busy
-        if strain.holds != held:
+        if bool(strain.holds) != bool(held):
             self._decide(Strained(strain.holds) if strain.holds else Relaxed())
         if strain.busy and not was_busy:
             self._say(f"busy: {strain.busy}")

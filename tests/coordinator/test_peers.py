@@ -9,7 +9,15 @@ from coordinator import peers
 from coordinator.peers import Leader, Peers
 from coordinator.pool.events import SessionId
 from protocol.envelope import open_signed, signed
-from protocol.identity import Identity, SessionKeys, Transcript, new_nonce, new_session, run_id
+from protocol.identity import (
+    Identity,
+    SessionKeys,
+    Transcript,
+    key_digest,
+    new_nonce,
+    new_session,
+    run_id,
+)
 from protocol.messages import Bye, Hello, Message, Status, Welcome
 from protocol.packing import WireError
 from protocol.spec import PROTOCOL_VERSION
@@ -164,6 +172,19 @@ def test_more_sessions_than_there_is_room_for_are_refused(monkeypatch: pytest.Mo
     assert not greet(everybody, workers[0], workers[0].signed(workers[0].hello())).refused
     everybody.leave(workers[1].id)
     assert not greet(everybody, workers[4], workers[4].signed(workers[4].hello())).refused
+
+
+def test_there_is_always_room_for_who_may_lead_after_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(peers, "MOST_SESSIONS", 1)
+    delegate, first, second = Worker(), Worker(), Worker()
+    digests = [key_digest(delegate.identity.public_key)]
+    authority = LEADER.authority.amended(HOST, 1, HOST.public_key, digests)
+    everybody = Peers(Leader(RUN, HOST, 7, authority))
+    greetings = [
+        greet(everybody, worker, worker.signed(worker.hello()))
+        for worker in (first, second, delegate)
+    ]
+    assert [bool(greeting.refused) for greeting in greetings] == [False, True, False]
 
 
 def test_who_left_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
