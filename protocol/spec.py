@@ -21,6 +21,8 @@ from protocol.packing import WireError, pack, unpack
 PROTOCOL_VERSION = 1
 MAX_PARAMETERS = 1 << 28
 """More than this many parameters (1 GiB of float32) is refused by every peer."""
+MAX_POPULATION = 120_000
+"""Members of a batch: the update's message has four bytes for each direction of a large one."""
 MAX_STATISTICS = 150_000
 """Bytes that the observation sums of one result or update must stay below."""
 STATISTIC_BYTES = 16 + 16
@@ -134,7 +136,7 @@ class StrategySpec(Section, frozen=True, kw_only=True):
 
     kind: Literal["openai-es"] = "openai-es"
     noise: Literal["rademacher", "gaussian"] = "rademacher"
-    population: Annotated[int, msgspec.Meta(ge=2, le=131_072, multiple_of=2)] = 64
+    population: Annotated[int, msgspec.Meta(ge=2, le=MAX_POPULATION, multiple_of=2)] = 64
     """Members of a batch; two per direction."""
     sigma: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] = 0.1
     """Size of the perturbations."""

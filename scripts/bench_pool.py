@@ -19,13 +19,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from coordinator.memory import spare_the_collector
 from coordinator.pool.presets import PRESETS
+from protocol.spec import MAX_POPULATION
 from scripts.simulation.crowd import populate
 from scripts.simulation.environments import Formula, spec
 from scripts.simulation.population import Population
 from scripts.simulation.shell import Timing
 from scripts.simulation.world import World
 
-LARGEST_POPULATION = 131_072
 DIRECTIONS_PER_WORKER = 20
 """of a batch, as far as that may be so large"""
 CHUNK_SECONDS = 0.25
@@ -37,7 +37,7 @@ WARM_UP_SECONDS = 15.0
 def world(workers: int, preset: str, seed: int) -> World:
     """So many workers around a pool, with a batch that takes about four seconds."""
     population = Population(workers=workers, speed=20_000.0, startup=10.0)
-    members = min(2 * DIRECTIONS_PER_WORKER * workers, LARGEST_POPULATION)
+    members = min(2 * DIRECTIONS_PER_WORKER * workers, MAX_POPULATION)
     pool = {**PRESETS[preset], "minimum_task_seconds": 1.0}
     steps = 4.0 * 1.65 * population.speed * workers / members
     run = spec(members, pool=pool, centre={"evaluate_every": 1}, stop={"target": 1e9})

@@ -11,7 +11,7 @@ from coordinator.pool.events import CloseBatch, Command, Event
 from coordinator.pool.presets import PRESETS
 from protocol import spec as run_spec
 from protocol.errors import ShoalError
-from protocol.spec import RunSpec
+from protocol.spec import MAX_POPULATION, RunSpec
 from scripts.simulation.baselines import declared, equal, wait_for_all
 from scripts.simulation.crowd import populate
 from scripts.simulation.environments import Environment, Formula, spec
@@ -22,9 +22,6 @@ from scripts.simulation.report import Report, report
 from scripts.simulation.shell import Name, Timing
 from scripts.simulation.wire import Wire
 from scripts.simulation.world import World
-
-LARGEST_POPULATION = 131_072
-"""Members of a batch at most, as the run spec has it."""
 
 
 @dataclass(frozen=True)
@@ -54,12 +51,12 @@ class Scenario:
         """Of the run that is simulated. Raises `ShoalError`."""
         workers, each = self.population.size, self.directions_per_worker
         members = 2 * workers * each
-        if members > LARGEST_POPULATION:
-            most = LARGEST_POPULATION // (2 * workers)
+        if members > MAX_POPULATION:
+            most = MAX_POPULATION // (2 * workers)
             remedy = f"use --directions-per-worker {most}" if most else "use fewer workers"
             raise ShoalError(
                 f"{workers:,} workers with {each:,} directions each make {members:,} members, and "
-                f"{LARGEST_POPULATION:,} are the most: {remedy}"
+                f"{MAX_POPULATION:,} are the most: {remedy}"
             )
         pool = {"pool": dict(PRESETS[self.preset]), "seed": self.seed}
         return spec(members, **run_spec.merge(pool, self.settings))
