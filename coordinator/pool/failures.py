@@ -19,6 +19,7 @@ FEWEST_TRIES = 3
 """Failures of a single unit before it is stuck, at least."""
 MOST_TRIES = 16
 """And at most, however many workers are here: more of them would only break as well."""
+DIRECTION, EPISODE = "direction", "centre episode"
 STUCK_SECONDS = 60.0
 """For how long nobody is given what is stuck, unless a worker comes that did not fail it."""
 
@@ -85,13 +86,13 @@ class Failures:
 
     def retry(self, now: float) -> None:
         """What was stuck for long enough is tried once more."""
-        for work in self._works():
+        for _, work in self._works():
             if work.stuck:
                 work.retry(lambda stuck: stuck.until <= now)
 
     def retry_with(self, worker: str) -> None:
         """A worker came: it is tried with what all the others failed."""
-        for work in self._works():
+        for _, work in self._works():
             if work.stuck:
                 work.retry(
                     lambda stuck: (
@@ -105,25 +106,24 @@ class Failures:
             if evaluation.version < self._course.version and evaluation.work.stuck:
                 episode, stuck = next(iter(evaluation.work.stuck.items()))
                 self._commands.append(
-                    self._evaluations.give_up(evaluation, _line("episode", episode, stuck))
+                    self._evaluations.give_up(evaluation, _line(EPISODE, episode, stuck))
                 )
 
     def stuck(self) -> str:
         """What is stuck in the batch or evaluation that the run waits for; empty: nothing."""
-        for work in self._works():
+        for kind, work in self._works():
             if work.stuck:
-                kind = "direction" if work is self._batches.open.work else "episode"
                 unit, stuck = next(iter(work.stuck.items()))
                 more = f" (and {len(work.stuck) - 1} more)" if len(work.stuck) > 1 else ""
                 return f"{_line(kind, unit, stuck)}{more}; {_REMEDY}"
         return ""
 
-    def _works(self) -> Iterator[Work]:
-        """Those that the run waits for."""
-        yield self._batches.open.work
+    def _works(self) -> Iterator[tuple[str, Work]]:
+        """What the run waits for, the most urgent first, and what its units are called."""
+        yield DIRECTION, self._batches.open.work
         for evaluation in self._evaluations.under_way:
-            yield evaluation.work
-        yield self._batches.next.work
+            yield EPISODE, evaluation.work
+        yield DIRECTION, self._batches.next.work
 
     def _fail(
         self, lease: Lease, session: Session, reason: str, now: float, attempts: int = 0
@@ -134,7 +134,7 @@ class Failures:
         tries = max(FEWEST_TRIES, min(len(self._roster.eligible), MOST_TRIES))
         stuck = lease.work.set_aside(lease.claim, tries, now + STUCK_SECONDS, reason)
         if stuck is not None:
-            kind = "direction" if lease.kind == "members" else "centre episode"
+            kind = DIRECTION if lease.kind == "members" else EPISODE
             line = _line(kind, stuck.range.first, stuck)
             self._say(f"{line}: {_REMEDY}")
             self.give_up_old_centres()

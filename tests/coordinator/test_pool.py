@@ -25,6 +25,7 @@ from coordinator.pool.events import (
     Updated,
 )
 from coordinator.pool.machine import SILENT_AFTER
+from coordinator.pool.roster import MOST_TASKS
 from protocol.spec import RunSpec
 from tests.coordinator.driver import A, B, C, Driver, answers, of, tasks, units
 from tests.coordinator.simulation import Environment, Simulation, counted, result, spec
@@ -823,6 +824,23 @@ def test_who_was_second_to_two_results_waits_for_both() -> None:
     assert not answers(driver.finish(SendTask(B, 3, "members", 0, 2, 4)))
     assert answers(driver.send(Kept(((A, 1),)))) == [((1,), "accepted")]
     assert answers(driver.send(Kept(((A, 2),)))) == [((2,), "accepted"), ((3,), "duplicate")]
+
+
+def test_who_has_too_much_that_is_not_kept_gets_no_more_until_it_is() -> None:
+    driver = Driver(spec(65_536))
+    driver.measured(A, credit=8)
+    driver.keeps = False
+    unkept = []
+    while held := [t for t in tasks(driver.said) if t.task in driver.pool.leases]:
+        unkept.append((A, held[0].task))
+        driver.finish(held[0])
+        assert len(unkept) + len(driver.pool.leases) <= MOST_TASKS
+    assert len(unkept) == MOST_TASKS
+    assert driver.pool.quiet_because().startswith("64 results wait for the disk")
+    driver.send(Kept(tuple(unkept[:3])))
+    driver.tick(0.1)
+    assert len(driver.pool.leases) == 3
+    assert driver.pool.progress[0] < 32_768
 
 
 def test_what_is_kept_after_its_session_left_or_the_run_ended_is_answered_at_once() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.pool.events import SessionId
-from coordinator.pool.roster import Roster, Session
+from coordinator.pool.roster import MOST_REMEMBERED, MOST_TASKS, Roster, Session
 
 
 def enter(roster: Roster, worker: str, credit: int = 1, speed: float = 0.0) -> Session:
@@ -105,6 +105,106 @@ def test_silence_is_measured_from_the_last_word() -> None:
     one, two = enter(roster, "a"), enter(roster, "b")
     two.heard = 10.0
     assert list(roster.silent(36.0, 35.0)) == [one]
+
+
+def test_who_speaks_again_is_not_silent() -> None:
+    roster = Roster()
+    one = enter(roster, "a")
+    for heard in (30.0, 60.0, 90.0):
+        assert roster.silent(heard + 5.0, 35.0) == []
+        one.heard = heard
+    assert roster.silent(120.0, 35.0) == []
+    assert roster.silent(126.0, 35.0) == [one]
+    assert roster.silent(126.0, 35.0) == [], "it is told once"
+
+
+def test_who_has_room_is_known_by_its_worker() -> None:
+    roster = Roster()
+    one = roster.enter(SessionId("a", "1"), 1, 0.0, 0.0)
+    two = roster.enter(SessionId("a", "2"), 1, 0.0, 0.0)
+    for session in (one, two):
+        roster.note_room(session, 0.0)
+    assert set(roster.roomy_workers) == {"a"}
+    roster.leave(one.id, 1.0)
+    assert set(roster.roomy_workers) == {"a"}
+    roster.rest(two, 1.0, 5.0, "it failed")
+    assert not roster.roomy_workers
+
+
+# Standing.
+
+
+def lose(roster: Roster, worker: str, now: float) -> Session:
+    """A worker comes, and is lost with a task."""
+    session = roster.enter(SessionId(worker, "s"), 1, 0.0, now)
+    roster.lost(session, "it vanished", now)
+    roster.leave(session.id, now)
+    return session
+
+
+def test_losses_outlive_a_session_and_each_rest_is_twice_as_long() -> None:
+    roster = Roster()
+    rests = []
+    now = 0.0
+    for _ in range(9):
+        session = lose(roster, "a", now)
+        rests.append(max(0.0, session.rests_until - now))
+        now += 100.0
+    assert rests == [0.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]
+
+
+def test_several_tasks_lost_at_one_moment_are_one_loss() -> None:
+    roster = Roster()
+    session = enter(roster, "a")
+    for _ in range(8):
+        roster.lost(session, "it vanished", 3.0)
+    assert session.losses == 1
+
+
+def test_a_worker_rests_on_under_another_session() -> None:
+    roster = Roster()
+    for _ in range(4):
+        lose(roster, "a", 1.0)
+    session = roster.enter(SessionId("a", "t"), 4, 0.0, 2.0)
+    assert session.rests_until == 9.0
+    roster.wake(8.9)
+    assert not roster.idle
+    roster.wake(9.0)
+    assert list(roster.idle) == [session.id]
+
+
+def test_good_standing_is_not_remembered_and_wipes_out_the_bad() -> None:
+    roster = Roster()
+    lose(roster, "a", 1.0)
+    session = enter(roster, "a")
+    assert session.losses == 1
+    roster.returned(session)
+    roster.leave(session.id, 2.0)
+    assert enter(roster, "a").losses == 0
+    assert not roster._standings
+
+
+def test_the_memory_of_bad_standing_is_bounded_and_ends_after_an_hour() -> None:
+    roster = Roster()
+    for number in range(MOST_REMEMBERED + 100):
+        lose(roster, f"w{number}", 1.0)
+    assert len(roster._standings) == MOST_REMEMBERED
+    assert enter(roster, "w0").losses == 0
+    assert roster.enter(SessionId("w4000", "t"), 1, 0.0, 2.0).losses == 1
+    assert roster.enter(SessionId("w4000", "u"), 1, 0.0, 3601.0).losses == 0
+    lose(roster, "a", 3602.0)
+    assert len(roster._standings) == 1
+
+
+def test_what_is_not_kept_takes_room() -> None:
+    roster = Roster()
+    session = enter(roster, "a", credit=MOST_TASKS)
+    measure(roster, session, 100.0)
+    roster.returned(session)
+    session.unkept = MOST_TASKS - 1
+    assert session.spare == 1
+    session.unkept = MOST_TASKS
+    assert session.spare == 0
 
 
 def test_who_is_not_measured_may_hold_what_it_earned() -> None:
