@@ -80,7 +80,10 @@ class Failures:
             self._fail(lease, session, f"its worker left: {reason}", now)
 
     def hand_back(self, session: Session, now: float) -> None:
-        """A session leaves as one should: what it holds is free, and nobody is to blame."""
+        """A session leaves as one should: what it holds is free, and nobody is to blame; but who
+        only comes and goes begins with less the next time."""
+        if session.leases and not session.proven:
+            self._roster.lost(session, "it left without a result", now)
         for lease in list(session.leases.values()):
             self._leases.end(lease, session, now, NO_BLAME)
 

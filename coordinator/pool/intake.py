@@ -53,8 +53,9 @@ class Intake:
         self._commands = commands
         self._keeping = Keeping()
 
-    def take(self, event: Arrived, lease: Lease | None) -> None:
-        """Let a result count as far as it may; `lease`, where it is out, is what it is of."""
+    def take(self, event: Arrived, lease: Lease | None) -> bool:
+        """Let a result count as far as it may: whether it does. `lease`, where it is out, is what
+        it is of."""
         if event.kind == "centre":
             outcome, reason = self._take_centre(event, lease)
         else:
@@ -63,6 +64,7 @@ class Intake:
             self._keep(event)
         else:
             self._answer(Useless(event, outcome, reason))
+        return outcome == "accepted"
 
     def kept(self, event: Kept, now: float) -> None:
         """Acknowledge what is durable now, with the next task where one may come."""

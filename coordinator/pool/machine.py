@@ -362,9 +362,11 @@ class Pool:
             if event.task == session.overran:
                 session.overran = 0
                 session.last_result = now  # only now does it begin with what it was given since
-        self._intake.take(event, lease)
+        counts = self._intake.take(event, lease)
         if lease is not None:
             self._came_back(event, lease, now)
+        elif counts and session is not None:
+            self._roster.found(session)
         if session is not None:
             self._dispatch.feed(session, now)
 

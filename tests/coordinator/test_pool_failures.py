@@ -240,6 +240,26 @@ def test_a_flapping_worker_that_waits_for_its_rest_to_end_gets_small_tasks() -> 
     assert max(got[7:]) <= got[0] / 16
 
 
+def test_a_worker_that_only_comes_and_goes_gets_less_each_time() -> None:
+    driver = Driver(spec(4096))
+    for number in range(4):
+        id = SessionId("a", str(number))
+        driver.send(Joined(id, 1, 1e6), after=10.0)
+        driver.send(Left(id, "left"))
+    counts = [task.count for task in tasks(driver.said)]
+    assert counts == [counts[0] >> number for number in range(4)]
+    assert counts[0] > 100
+
+
+def test_a_result_that_comes_after_its_lease_ran_out_undoes_the_loss() -> None:
+    driver = Driver(spec(4096))
+    (task,) = driver.join(A)
+    driver.tick(61.0, step=1.0)
+    assert driver.pool.sessions[A].losses == 1
+    driver.finish(task)
+    assert driver.pool.sessions[A].losses == 0
+
+
 def test_a_worker_earns_its_standing_back_by_results() -> None:
     driver = Driver(spec(4096))
     flap(driver, A, times=4, apart=40.0)
