@@ -14,6 +14,7 @@ from coordinator.directory import RunDirectory
 from coordinator.leading import Contact
 from coordinator.log import UpdateLog
 from coordinator.making import Maker
+from coordinator.memory import spare_the_collector
 from coordinator.peers import Leader, Peers
 from coordinator.pool import Pool
 from coordinator.pool.events import (
@@ -236,6 +237,7 @@ class Server:
         self._recorder.policy(self._versions.get(self._versions.current.version))
         for message, arrived in self._recovered.kept:
             self._decide_result(message, arrived)
+        spare_the_collector()
         for service in (
             self._link.run(),
             self._contact.wait(),
