@@ -183,20 +183,19 @@ class Dispatch:
         self, session: Session, offer: Offer, now: float, limit: int = MAX_TASK_DIRECTIONS
     ) -> bool:
         """Lease to this session what of the offer is its share: whether there was any."""
+        pacing = self._leases.pacing(session, offer.kind, now)
         share = self._roster.share(session)
-        size = min(self._leases.size(session, share, offer.kind, offer.work), offer.most, limit)
+        size = min(self._leases.size(session, share, offer.work, pacing), offer.most, limit)
         if not size:
             return False
         if not session.proven:
             # Whose worker lost its last tasks begins with a small one.
             size = max(1, size >> session.losses)
         end = self._ends_in(offer)
-        if session.pace.measured:
-            pacing = self._leases.pacing(session, offer.kind, now)
-            if pacing.seconds(1) > end:
-                if not self._may_be_late(session, offer, pacing, end, now):
-                    return False
-                size = 1
+        if session.pace.measured and pacing.free_in + pacing.unit > end:
+            if not self._may_be_late(session, offer, pacing, end, now):
+                return False
+            size = 1
         worker = session.id.worker
         claim = offer.work.claim(size, worker, self._roster.eligible)
         if claim is None and not session.leases and not offer.work.has_failing:
@@ -206,17 +205,25 @@ class Dispatch:
         if claim is None:
             return False
         lease = self._leases.issue(
-            session, offer.kind, offer.version, offer.work, claim, now, at_the_latest=end
+            session,
+            offer.kind,
+            offer.version,
+            offer.work,
+            claim,
+            now,
+            pacing=pacing,
+            at_the_latest=end,
         )
         self._send_task(session, lease)
         return True
 
     def _ends_in(self, offer: Offer) -> float:
         """Seconds until the last unit of the offer is expected, from a worker of usual speed."""
-        if not self._roster.speed:
+        speed = self._roster.speed
+        if not speed:
             return math.inf
         steps = self._leases.steps(offer.kind)
-        left = (offer.before + offer.work.missing) * steps / self._roster.speed
+        left = (offer.before + offer.work.missing) * steps / speed
         return left + max(SLOWER * steps / self._roster.typical_speed, self._minimum_seconds)
 
     def _may_be_late(

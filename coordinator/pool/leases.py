@@ -40,26 +40,27 @@ class Leases:
         self._durations = Window()
         self._ratios = Window(fewest=10)
         """durations as parts of what was predicted"""
+        self._overdue, self._deadline = OVERDUE.unknown, DEADLINE.unknown
+        """times the predicted duration"""
         self._length: float | None = None
         self._centre_length: float | None = None
 
-    def size(self, session: Session, share: float, kind: TaskKind, work: Work) -> int:
+    def size(self, session: Session, share: float, work: Work, pacing: Pacing) -> int:
         """Units of the next task of a session from this work; 0: it has its share."""
         held = 0
         for lease in session.leases.values():
             if lease.work is work:
                 held += lease.count
-        rate = session.pace.speed / self.steps(kind)
         minimum = 0.0
         # A speed that is only declared must not make a large task of all that is left.
         if session.pace.measured:
-            minimum = max(self._minimum_seconds, least_seconds(share * work.size / rate))
+            minimum = max(self._minimum_seconds, least_seconds(share * work.size * pacing.unit))
         return task_size(
             unleased=work.unleased.total,
             unfinished=work.missing,
             held=held,
             share=share,
-            units_per_second=rate,
+            units_per_second=1.0 / pacing.unit,
             task_seconds=self._pool.task_seconds,
             minimum_seconds=min(minimum, self._pool.task_seconds),
             idle=not session.leases,
@@ -69,7 +70,8 @@ class Leases:
         """How soon the session would be done with more work of this kind."""
         free = now
         for lease in session.leases.values():
-            free = max(free, lease.expected)
+            if lease.expected > free:
+                free = lease.expected
         return Pacing(free - now, self.steps(kind) / session.pace.speed)
 
     def _number(self) -> int:
@@ -89,11 +91,12 @@ class Leases:
         claim: Claim,
         now: float,
         held: HeldLease | None = None,
+        pacing: Pacing | None = None,
         at_the_latest: float = math.inf,
     ) -> Lease:
         """Lease a claimed range to a session; where it has `held` it before, and its number is
         free, that lease once more: what the claim does not hold of it came already. It is overdue
-        `at_the_latest` after so many seconds."""
+        `at_the_latest` after so many seconds; `pacing`: where that is known."""
         first, end = claim.range[:2]
         due = None
         if held is not None and (first, end) != (held.first, held.first + held.count):
@@ -115,7 +118,8 @@ class Leases:
             begun_before=held is not None,
             due=due,
         )
-        self._time(lease, session, self.pacing(session, kind, now).free_in, now, at_the_latest)
+        free_in = (pacing or self.pacing(session, kind, now)).free_in
+        self._time(lease, session, free_in, now, at_the_latest)
         session.fed = now
         self.out[lease.task] = lease
         session.leases[lease.task] = lease
@@ -142,13 +146,12 @@ class Leases:
         lease.predicted = session.pace.measured and self._length is not None
         seconds = lease_seconds(
             expected if lease.predicted else None,
-            DEADLINE.of(self._ratios.median, self._ratios.deviation),
+            self._deadline,
             self._pool.lease_floor,
             median,
             lease.claim.range.attempts,
         )
-        overdue = OVERDUE.of(self._ratios.median, self._ratios.deviation) * expected
-        overdue = min(overdue, seconds, at_the_latest)
+        overdue = min(self._overdue * expected, seconds, at_the_latest)
         if median is not None:
             overdue = min(overdue, OVERDUE_MEDIANS * median)
         lease.timed = now
@@ -219,4 +222,7 @@ class Leases:
         """Learn by how much predictions are wrong."""
         predicted = lease.expected - lease.timed
         if lease.predicted and predicted > 0.0:
-            self._ratios.add((now - lease.timed) / predicted)
+            ratios = self._ratios
+            if ratios.add((now - lease.timed) / predicted):
+                self._overdue = OVERDUE.of(ratios.median, ratios.deviation)
+                self._deadline = DEADLINE.of(ratios.median, ratios.deviation)

@@ -126,6 +126,8 @@ class Roster:
         self._takers = 0
         self._weights: dict[SessionId, float] = {}
         self._speed = 0.0
+        self.typical_speed = 0.0
+        """environment steps per second of the average worker; 0 while none is measured"""
         self._resting: list[tuple[float, int, Session]] = []
         self._listening: list[tuple[float, int, Session]] = []
         self._entered = 0
@@ -206,12 +208,15 @@ class Roster:
 
     def reweigh(self, session: Session) -> None:
         """Take a changed speed into account."""
-        self._speed -= self._weights.pop(session.id, 0.0)
-        if session.credit > 0 and session.pace.measured:
-            self._weights[session.id] = session.speed
-            self._speed += session.speed
-        if not self._weights:
-            self._speed = 0.0  # what rounding left
+        weights, pace = self._weights, session.pace
+        if session.credit > 0 and pace.measured:
+            self._speed += pace.speed - weights.get(session.id, 0.0)
+            weights[session.id] = pace.speed
+        else:
+            self._speed -= weights.pop(session.id, 0.0)
+            if not weights:
+                self._speed = 0.0  # what rounding left
+        self.typical_speed = self._speed / len(weights) if weights else 0.0
 
     def share(self, session: Session) -> float:
         """Its part of the speed of all who take work, in 0 .. 1.
@@ -228,11 +233,6 @@ class Roster:
         """Environment steps per second of all who take work, those not measured counted as average;
         0 while nobody is."""
         return self.typical_speed * self._takers
-
-    @property
-    def typical_speed(self) -> float:
-        """Environment steps per second of the average worker; 0 while none is measured."""
-        return self._speed / len(self._weights) if self._weights else 0.0
 
     def fastest_waiting(self, session: Session) -> Session:
         """The fastest of this session and the first that wait without a task."""

@@ -181,8 +181,8 @@ class Window:
         self._deviation: float | None = 0.0
         self.median: float | None = None
 
-    def add(self, value: float) -> None:
-        """One more; the first few and then every twentieth change what is said."""
+    def add(self, value: float) -> bool:
+        """One more; the first few and then every twentieth change what is said: whether it did."""
         if len(self._recent) == self.SIZE:
             del self._ordered[bisect_left(self._ordered, self._recent[0])]
         self._recent.append(value)
@@ -193,6 +193,8 @@ class Window:
             self._unseen = 0
             self.median = self._ordered[count // 2]
             self._deviation = None
+            return True
+        return False
 
     @property
     def deviation(self) -> float:
