@@ -10,13 +10,19 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from coordinator.history.past import opened
+from coordinator.history.verify import verify_directory
+from protocol.packing import unpack_integers
+
 ROOT = Path(__file__).parent.parent.parent
+TICKS = os.sysconf("SC_CLK_TCK")
 DEADLINE = 90.0
 """Seconds that anything awaited here may take on a slow, busy machine."""
 
@@ -29,6 +35,7 @@ class Running:
     mark: bytes
     """stands in the environment of the process and of all that it starts"""
     lines: list[str] = field(default_factory=list)
+    _cpu: dict[int, float] = field(default_factory=dict)
     _news: threading.Condition = field(default_factory=threading.Condition)
     _reader: threading.Thread | None = None
 
@@ -54,15 +61,18 @@ class Running:
 
     def await_end(self) -> int:
         """The exit code, once the process has ended and all of its lines are read."""
-        code = self.process.wait(DEADLINE)
+        try:
+            code = self.process.wait(DEADLINE)
+        except subprocess.TimeoutExpired:
+            raise AssertionError("did not end:\n" + "\n".join(self.lines)) from None
         if self._reader is not None:
             self._reader.join(DEADLINE)
         return code
 
-    def await_quiet(self, processes: Callable[[], list[str]]) -> None:
-        """Wait until no process is listed any more; fails with those that stay."""
+    def await_quiet(self) -> None:
+        """Wait until nothing is left of it; fails with what stays."""
         until = time.monotonic() + DEADLINE
-        while left := processes():
+        while left := self.left():
             assert time.monotonic() < until, f"still there: {left}"
             time.sleep(0.05)  # between looks; nothing depends on its length
 
@@ -74,12 +84,49 @@ class Running:
     def signal(self, number: int) -> None:
         self.process.send_signal(number)
 
+    def signal_all(self, number: int) -> None:
+        """The same for all that it started, as a machine stops that is put to sleep."""
+        for pid in self._started():
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def cpu_seconds(self) -> float:
+        """Processor time, user and system, of it and all that it started; who has ended since the
+        last look counts as it was then."""
+        for pid in self._started():
+            with suppress(OSError):
+                self._cpu[pid] = cpu_seconds(pid)
+        return sum(self._cpu.values())
+
+    def left(self) -> list[str]:
+        """Command lines of living processes that descend from it, whoever adopted them."""
+        found = []
+        for pid in self._started():
+            with suppress(OSError):
+                line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+                found += [line] if line else []  # empty: ended, and not yet reaped
+        return found
+
+    def _started(self) -> list[int]:
+        found = []
+        for process in Path("/proc").iterdir():
+            with suppress(OSError):
+                if process.name.isdigit() and self.mark in (process / "environ").read_bytes():
+                    found.append(int(process.name))
+        return found
+
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             with self._news:
                 self.lines.append(line.rstrip("\n"))
                 self._news.notify_all()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time, user and system, of a process. Raises `OSError` where it is gone."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
 
 
 @contextmanager
@@ -109,11 +156,18 @@ def running(*command: str) -> Iterator[Running]:
 
 
 @contextmanager
-def host(*arguments: str, run_dir: Path) -> Iterator[tuple[Running, str]]:
-    """A host with its own broker on a free port, and the URL that workers join with."""
-    command = ["shoal", "host", *arguments, "--broker", "embedded", "--port", "0"]
+def host(*arguments: str, run_dir: Path, broker: str = "embedded") -> Iterator[tuple[Running, str]]:
+    """A host, if it has its own broker on a free port, and the URL that workers join with."""
+    command = ["shoal", "host", *arguments, "--broker", broker, "--port", "0"]
     with running(*command, "--run-dir", str(run_dir), "--json") as process:
         yield process, join_url(process)
+
+
+@contextmanager
+def resumed(run_dir: Path) -> Iterator[Running]:
+    """A host that goes on with the run, over a broker at the same address."""
+    with running("shoal", "host", "--resume", str(run_dir), "--json") as process:
+        yield process
 
 
 def join_url(host: Running) -> str:
@@ -133,6 +187,31 @@ def undisturbed_hash(path: Path, *run: str) -> str:
     with host(*run, run_dir=path / "run") as (leader, url), worker(url, path / "home"):
         assert leader.await_end() == 0, leader.lines
         return str(leader.last_json()["params_hash"])
+
+
+def assert_sound(run_dir: Path, versions: int) -> None:
+    """The run has made so many versions, its log proves itself, and nothing counts twice.
+
+    A cohort goes from its first direction to its last; those in between that are not in it weigh
+    nothing there.
+    """
+    verdict = verify_directory(run_dir, (), lambda version, of: None)
+    assert verdict.sound and verdict.reached == versions, verdict
+    counted: Counter[int] = Counter()
+    with opened(run_dir) as past:
+        for _, update in past.updates(0):
+            for cohort in update.cohorts:
+                (counting,) = unpack_integers(cohort.weights, 1 << 20).nonzero()
+                counted.update((cohort.first + counting).tolist())
+        assert len(counted) > 0.5 * versions * past.spec.directions
+    assert set(counted.values()) == {1}, counted.most_common(3)
+
+
+def assert_orderly(*processes: Running) -> None:
+    """None of them, all ended, has shown a traceback or left a process."""
+    for process in processes:
+        assert not [line for line in process.lines if "Traceback" in line], process.lines
+        process.await_quiet()
 
 
 def updates(run_dir: Path) -> list[dict[str, Any]]:

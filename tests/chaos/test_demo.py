@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.processes import ROOT, Running, running
+from tests.chaos.processes import ROOT, running
 
 FIGURES = {
     "solved",
@@ -21,20 +21,6 @@ FIGURES = {
 }
 
 
-def started_by(demo: Running) -> list[str]:
-    """Command lines of living processes that descend from the demo, whoever adopted them."""
-    found = []
-    for process in Path("/proc").iterdir():
-        if process.name.isdigit():
-            try:
-                if demo.mark in (process / "environ").read_bytes():
-                    line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-                    found += [line] if line else []  # empty: ended, and not yet reaped
-            except OSError:
-                continue
-    return found
-
-
 def test_demo_trains_and_leaves_a_run_but_no_process(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
     command = ("shoal", "demo", "--updates", "3", "--seed", "2", "--set", "stop.target=1e9")
@@ -45,7 +31,7 @@ def test_demo_trains_and_leaves_a_run_but_no_process(tmp_path: Path) -> None:
     assert figures["solved"] is False
     assert figures["updates"] == 3
     assert figures["wire_bytes_per_episode"] > 0
-    assert not started_by(demo)
+    assert not demo.left()
     for name in ("spec.toml", "log.sqlite", "metrics.jsonl", "policy.safetensors"):
         assert (run_dir / name).stat().st_size > 0
     played = subprocess.run(
@@ -67,7 +53,7 @@ def test_interrupted_demo_stops_all_that_it_started(number: signal.Signals, tmp_
         demo.signal(number)
         assert demo.await_end() == 0, demo.lines
         assert demo.last_json()["solved"] is False
-    assert not started_by(demo)
+    assert not demo.left()
 
 
 def test_killed_demo_takes_its_processes_with_it(tmp_path: Path) -> None:
@@ -76,4 +62,4 @@ def test_killed_demo_takes_its_processes_with_it(tmp_path: Path) -> None:
         demo.await_line("update ")
         demo.process.kill()
         demo.process.wait()
-        demo.await_quiet(lambda: started_by(demo))
+        demo.await_quiet()

@@ -9,17 +9,15 @@ import resource
 import signal
 import sqlite3
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.chaos.processes import (
-    Running,
     await_updates,
     host,
-    running,
+    resumed,
     undisturbed_hash,
     updates,
     worker,
@@ -28,13 +26,6 @@ from tests.chaos.processes import (
 RUN = ("CartPole-v1", "--seed", "5", "--updates", "8", "--normalize", "--set", "stop.target=1e9")
 RUN += ("--quorum", "1", "--max-staleness", "0", "--set", "environment.max_steps=40")
 SMALL_TASKS = ("--set", "pool.task_seconds=0.01", "--set", "pool.minimum_task_seconds=0")
-
-
-@contextlib.contextmanager
-def resumed(run_dir: Path) -> Iterator[Running]:
-    """A host that goes on with the run, over a broker at the same address."""
-    with running("shoal", "host", "--resume", str(run_dir), "--json") as process:
-        yield process
 
 
 def logged(run_dir: Path) -> int:
