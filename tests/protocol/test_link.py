@@ -615,7 +615,7 @@ async def test_only_a_connection_that_lasts_makes_the_delays_short_again(
         await peer.link.close()
     # Another outage is told anew; what goes on is not.
     assert peer.kinds() == ["disconnected", "retry", "disconnected", *["retry"] * fresh]
-    assert (aways[1] == 0.0) if fresh else (aways[1] >= aways[0] + 0.2)
+    assert (aways[1] == 0.0) if fresh else (aways[1] >= aways[0] + 0.1)
 
 
 async def test_who_is_cut_off_again_and_again_comes_back_ever_more_rarely(
