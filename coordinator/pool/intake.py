@@ -53,13 +53,13 @@ class Intake:
         self._commands = commands
         self._keeping = Keeping()
 
-    def take(self, event: Arrived, lease: Lease | None) -> bool:
-        """Let a result count as far as it may: whether it does. `lease`, where it is out, is what
-        it is of."""
+    def take(self, event: Arrived, lease: Lease | None, steps: int) -> bool:
+        """Let a result of so many steps count as far as it may: whether it does. `lease`, where it
+        is out, is what it is of."""
         if event.kind == "centre":
             outcome, reason = self._take_centre(event, lease)
         else:
-            outcome, reason = self._take_members(event, lease)
+            outcome, reason = self._take_members(event, lease, steps)
         if outcome == "accepted":
             self._keep(event)
         else:
@@ -123,8 +123,9 @@ class Intake:
             self._leases.saw_centre(int(event.lengths[valid].sum()), int(valid.sum()))
         return ACCEPTED
 
-    def _take_members(self, event: Arrived, lease: Lease | None) -> tuple[Outcome, str]:
-        end = event.first + event.count
+    def _take_members(self, event: Arrived, lease: Lease | None, steps: int) -> tuple[Outcome, str]:
+        count = event.count
+        end = event.first + count
         index, last = self._batches.index(event.first), self._batches.index(end - 1)
         version = self._course.version
         if index != last or index > version + 1 or event.version > version:
@@ -133,13 +134,9 @@ class Intake:
         batch = self._batches.of(index)
         if batch is None or age > self._max_staleness:
             return "late", f"{age} versions old"
-        if (
-            lease is not None
-            and not event.failed
-            and lease.claim.is_exactly(event.first, event.count)
-        ):
+        if lease is not None and not event.failed and lease.claim.is_exactly(event.first, count):
             batch.work.settle(lease.claim)
-            self._count(batch, event, event.count, int(event.lengths.sum()))
+            self._count(batch, event, count, steps)
             return ACCEPTED
         is_open = batch.work.is_open(event.first, end)
         valid = ~np.isnan(event.returns[:, 0])

@@ -362,21 +362,22 @@ class Pool:
             if event.task == session.overran:
                 session.overran = 0
                 session.last_result = now  # only now does it begin with what it was given since
-        counts = self._intake.take(event, lease)
+        steps = int(event.lengths.sum())
+        counts = self._intake.take(event, lease, steps)
         if lease is not None:
-            self._came_back(event, lease, now)
+            self._came_back(event, lease, steps, now)
         elif counts and session is not None:
             self._roster.found(session)
         if session is not None:
             self._dispatch.feed(session, now)
 
-    def _came_back(self, event: Arrived, lease: Lease, now: float) -> None:
-        """A lease got its result, or a part of that; the last one ends it."""
+    def _came_back(self, event: Arrived, lease: Lease, steps: int, now: float) -> None:
+        """A lease got its result of so many steps, or a part of that; the last one ends it."""
         holder = self.sessions[lease.session]
         fresh = lease.came(event.first, event.first + event.count)
         own = event.session == lease.session
         if own and fresh:
-            self._learn(event, lease, holder, fresh, now)
+            self._learn(lease, holder, steps * fresh / event.count, now)
         if lease.left:
             if fresh:
                 self._leases.progressed(lease, holder, now)
@@ -389,15 +390,13 @@ class Pool:
         if not own:
             self._roster.note_room(holder, now)
 
-    def _learn(
-        self, event: Arrived, lease: Lease, session: Session, fresh: int, now: float
-    ) -> None:
-        """So many units came in time: learn the session's speed, where their begin was seen."""
+    def _learn(self, lease: Lease, session: Session, steps: float, now: float) -> None:
+        """So many steps came in time: learn the session's speed, where their begin was seen."""
         seconds = now - max(lease.issued, session.last_result)
         session.last_result = now
         if lease.begun_before and lease.timed <= lease.issued:
             return
-        session.pace.observe(int(event.lengths.sum()) * fresh / event.count, seconds)
+        session.pace.observe(steps, seconds)
         self._roster.reweigh(session)
         lease.spent += seconds
 
