@@ -70,7 +70,10 @@ class Dispatch:
 
     def has_offers(self) -> bool:
         """Whether anything is free."""
-        return next(self._offers(), None) is not None or self._early() is not None
+        wanted = self._members_wanted()
+        if next(self._offers(wanted), None) is not None:
+            return True
+        return wanted and self._early() is not None
 
     @property
     def room_ahead(self) -> int:
@@ -98,10 +101,11 @@ class Dispatch:
     def _lease_something(self, session: Session, now: float) -> bool:
         """The most useful first: what the run waits for, what it will need, then copies of what is
         overdue."""
-        for offer in self._offers():
+        wanted = self._members_wanted()
+        for offer in self._offers(wanted):
             if self._lease_part(session, offer, now):
                 return True
-        early = self._early()
+        early = self._early() if wanted else None
         if early is not None and self._lease_early(session, early, now):
             return True
         if self._copies:
@@ -110,9 +114,9 @@ class Dispatch:
                     return True
         return False
 
-    def _offers(self) -> Iterator[Offer]:
-        """What is free and the run waits for, the most useful first."""
-        wanted = self._members_wanted()
+    def _offers(self, wanted: bool) -> Iterator[Offer]:
+        """What is free and the run waits for, the most useful first; members where they are
+        `wanted`."""
         current = None
         for evaluation in self._evaluations.under_way:
             if evaluation.work.unleased.total:
@@ -130,8 +134,6 @@ class Dispatch:
 
     def _early(self) -> Offer | None:
         """What of the next batch may be evaluated one version early."""
-        if not self._members_wanted():
-            return None
         room = self.room_ahead
         if room <= 0:
             return None
