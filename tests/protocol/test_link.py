@@ -585,7 +585,7 @@ async def test_after_this_machine_slept_the_connection_is_renewed(
         await peer.hear("connected", False)
 
 
-@pytest.mark.parametrize(("lives", "fresh"), [([0.0, 0.1, 0.0], False), ([0.0, 0.4, 0.0], True)])
+@pytest.mark.parametrize(("lives", "fresh"), [([0.0, 0.0, 0.0], False), ([0.0, 0.8, 0.0], True)])
 async def test_only_a_connection_that_lasts_makes_the_delays_short_again(
     lives: list[float], fresh: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -605,8 +605,9 @@ async def test_only_a_connection_that_lasts_makes_the_delays_short_again(
         await asyncio.sleep(lives[connections - 1])
 
     monkeypatch.setattr("protocol.link.next_delay", a_tenth)
+    monkeypatch.setattr("protocol.link.TOLD_AGAIN", DEADLINE)
     for module in ("backoff", "link"):
-        monkeypatch.setattr(f"protocol.{module}.GOOD_AFTER", 0.3)
+        monkeypatch.setattr(f"protocol.{module}.GOOD_AFTER", 0.6)
     async with scripted_broker(drop) as url:
         peer = Peer(url)
         peer.link._on_connected = lambda first: peer.link.publish("t", b"here I am")
