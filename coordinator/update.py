@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,6 +27,9 @@ SNAPSHOT_EVERY = 64
 """Every so many updates the signed update carries the digest of the full state."""
 MOST_JUDGED = 64
 """Evaluations of the centre that an update tells of."""
+MOST_COHORTS = 4096
+SMALLEST_GAP = 8
+"""Missing directions between two that take more room as weights of 0 than another cohort does."""
 MOST_DROPPED = 4096
 """Dropped directions that an update names; more than that are dropped just the same."""
 
@@ -190,20 +194,43 @@ def _valid(contribution: Contribution) -> NDArray[np.bool_]:
 
 
 def _cohorts(spec: RunSpec, version: int, ordered: Sequence[Contribution]) -> list[Cohort]:
-    """One cohort per batch and version: directions from first to last, NaN where one is missing."""
-    cohorts = []
-    for (_, evaluated), group in itertools.groupby(ordered, key=lambda part: _group(spec, part)):
-        parts = list(group)
-        first = parts[0].first
-        end = max(part.first + len(part.returns) for part in parts)
-        returns = np.full((end - first, 2), np.nan)
-        for part in parts:
-            # What failed in one part may have come in another.
-            valid = _valid(part)
-            place = part.first - first
-            returns[place : place + len(valid)][valid] = part.returns[valid]
-        cohorts.append(Cohort(first, evaluated, version - evaluated, returns[:, 0], returns[:, 1]))
-    return cohorts
+    """The contributions, in order, as as many cohorts as make the message small.
+
+    All of a cohort are of one batch and version; where few are missing between two, their weights
+    of 0 take less room than another cohort would. What that is changes no sum.
+    """
+    gap = SMALLEST_GAP
+    while len(groups := _neighbours(spec, ordered, gap)) > MOST_COHORTS:
+        gap *= 4
+    return [_cohort(version, parts) for parts in groups]
+
+
+def _neighbours(
+    spec: RunSpec, ordered: Sequence[Contribution], gap: int
+) -> list[list[Contribution]]:
+    """Contributions of one batch and version with fewer than `gap` directions between them."""
+    groups: list[list[Contribution]] = []
+    for _, alike in itertools.groupby(ordered, key=lambda part: _group(spec, part)):
+        end = -math.inf
+        for part in alike:
+            if part.first - end >= gap:
+                groups.append([])
+            groups[-1].append(part)
+            end = max(end, part.first + len(part.returns))
+    return groups
+
+
+def _cohort(version: int, parts: Sequence[Contribution]) -> Cohort:
+    """Directions from first to last, NaN where one is missing."""
+    first, evaluated = parts[0].first, parts[0].version
+    end = max(part.first + len(part.returns) for part in parts)
+    returns = np.full((end - first, 2), np.nan)
+    for part in parts:
+        # What failed in one part may have come in another.
+        valid = _valid(part)
+        place = part.first - first
+        returns[place : place + len(valid)][valid] = part.returns[valid]
+    return Cohort(first, evaluated, version - evaluated, returns[:, 0], returns[:, 1])
 
 
 def _observations(

@@ -208,6 +208,46 @@ def test_late_returns_are_left_out_where_a_message_could_not_hold_them() -> None
     assert state.params_digest(after.theta) == made.update.digest_after
 
 
+def test_a_few_late_returns_far_apart_take_a_few_bytes() -> None:
+    rules = replay.arithmetic(LARGE)
+    before = dataclasses.replace(replay.initial_state(LARGE), version=1)
+    late, fresh = large(0, 0), large(1, 1)
+    alone = update.make(LARGE, rules, before, 1, CloseBatch(1, (fresh,), ()))
+    few = tuple(
+        dataclasses.replace(
+            late, first=first, returns=late.returns[:2] + first, lengths=late.lengths[:2]
+        )
+        for first in (0, 9_000, 30_000)
+    )
+    made = update.make(LARGE, rules, before, 1, CloseBatch(1, (*few, fresh), ()))
+    assert made.update.late == 12
+    assert len(messages.encode(made.update)) < len(messages.encode(alone.update)) + 100
+    after = replay.follow(LARGE, rules, before, made.update)
+    assert state.params_digest(after.theta) == made.update.digest_after
+
+
+def test_cohorts_stay_as_few_as_a_message_may_hold() -> None:
+    rules = replay.arithmetic(LARGE)
+    before = dataclasses.replace(replay.initial_state(LARGE), version=1)
+    whole = large(1, 1)
+    parts = tuple(
+        dataclasses.replace(
+            whole,
+            first=whole.first + place,
+            returns=whole.returns[place : place + 1],
+            lengths=whole.lengths[place : place + 1],
+        )
+        for place in [*range(0, 8_000, 10), *range(8_000, 32_768, 7)]
+    )
+    made = update.make(LARGE, rules, before, 1, CloseBatch(1, parts, ()))
+    assert 1 < len(made.update.cohorts) < 1_000
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(update, "MOST_COHORTS", 3)
+        fewer = update.make(LARGE, rules, before, 1, CloseBatch(1, parts, ()))
+    assert len(fewer.update.cohorts) <= 3
+    assert fewer.update.digest_after == made.update.digest_after
+
+
 def test_many_dropped_directions_are_named_in_part() -> None:
     rules = replay.arithmetic(LARGE)
     before = replay.initial_state(LARGE)
@@ -218,13 +258,13 @@ def test_many_dropped_directions_are_named_in_part() -> None:
 
 def test_what_no_message_can_hold_ends_with_the_remedy() -> None:
     small = spec_of(normalizer={"enabled": True})  # a spec so wide is refused where it is read
-    wider = msgspec.structs.replace(small.environment, observation=Box(shape=(20_000,)))
+    wider = msgspec.structs.replace(small.environment, observation=Box(shape=(25_000,)))
     spec = msgspec.structs.replace(small, environment=wider)
     first = replay.initial_state(spec)
-    wide = np.full((1, 20_000), 0.5)
+    wide = np.full((1, 25_000), 0.5)
     part = contribution(spec_of(), replay.initial_state(spec_of()), 0, 1)
     assert first.normalizer is not None
-    words = np.zeros((20_000, 4), dtype=np.uint64)
+    words = np.zeros((25_000, 4), dtype=np.uint64)
     kernels.observe_frames(wide, *first.normalizer.measure(), words)
     observed = normalizer.to_bytes(normalizer.from_words(1, words))
     part = dataclasses.replace(part, observed=observed)
