@@ -1,0 +1,215 @@
+"""What a pool costs: environment steps per CPU second of two workers over MQTT, against the same
+two evaluation processes alone; and the share of the CPU that coordinator and broker take.
+
+In the pool each worker is `shoal join` with one evaluation process, and its CPU time is that of
+both (user and system, from /proc). The broker is mosquitto, a process of its own, the coordinator
+is `shoal host`; all on this machine. Counted are the steps of the updates between two moments of
+the run, after everything has started, and the CPU time between them.
+
+Alone, two evaluation processes get the very same directions of the very same versions, rebuilt from
+the run's log, one half of each batch each, in one job; only their own CPU time counts, not that of
+who feeds them. So they play the same episodes step by step, with no message, update or hash beside.
+Nothing evaluates the centre in either. Pool and alone take turns; a ratio is of neighbours, and
+`ratio` is the median.
+
+CartPole-v1 trains from zero, with a target that it never reaches; what is counted begins after
+`--warm` updates, when most episodes go on to the 500 steps of the limit. HalfCheetah-v5 (needs
+`pip install mujoco`) has episodes of 1,000 steps from the beginning.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from coordinator.history.past import opened
+from protocol.spec import RunSpec
+from protocol.state import State
+from tests.chaos.processes import Running, cpu_seconds, join_url, running, updates, worker
+from worker.evaluation.children import Evaluators
+from worker.evaluation.jobs import EvaluationJob, Normalization
+
+WORKERS = 2
+LOOK_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run that is long enough to count: flags, updates before it counts, and in all."""
+
+    environment: str
+    flags: tuple[str, ...]
+    warm: int
+    updates: int
+
+
+CASES = {
+    "CartPole-v1": Case("CartPole-v1", ("--population", "512"), 14, 22),
+    "HalfCheetah-v5": Case(
+        "HalfCheetah-v5", ("--population", "64", "--normalize", "--policy", "linear"), 2, 8
+    ),
+}
+"""HalfCheetah with the linear policy and the normaliser of Mania et al. 2018 (ARS)."""
+
+
+@dataclass(frozen=True)
+class Spent:
+    """CPU seconds, and the steps that they were spent on."""
+
+    steps: int
+    workers: float
+    coordinator: float = 0.0
+    broker: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Environment steps per CPU second of the workers."""
+        return self.steps / self.workers
+
+    @property
+    def centre_share(self) -> float:
+        """Share of all CPU time that coordinator and broker took."""
+        middle = self.coordinator + self.broker
+        return middle / (middle + self.workers)
+
+
+def in_pool(case: Case, run_dir: Path, extra: list[str]) -> Spent:
+    """What the pool spends between two of its updates."""
+    with ExitStack() as stack:
+        broker = stack.enter_context(
+            running("coordinator.broker", "--kind", "mosquitto", "--port", "0")
+        )
+        broker_url = broker.await_line("mqtt://").split()[-1]
+        host = stack.enter_context(
+            running(
+                *("shoal", "host", case.environment, *case.flags, "--seed", "1"),
+                *("--set", "stop.target=1e9", "--set", "centre.evaluate_every=1000000"),
+                *("--updates", str(case.updates), *extra),
+                *("--broker", broker_url, "--run-dir", str(run_dir)),
+            )
+        )
+        url = join_url(host)
+        workers = [
+            stack.enter_context(worker(url, run_dir / f"home-{number}"))
+            for number in range(WORKERS)
+        ]
+        parts = (*workers, host, broker)
+        first = await_update(run_dir, case.warm, host)
+        before = [part.cpu_seconds() for part in parts]
+        last = await_update(run_dir, case.updates - 1, host)
+        spent = [part.cpu_seconds() - at for part, at in zip(parts, before, strict=True)]
+        return Spent(last["env_steps"] - first["env_steps"], sum(spent[:WORKERS]), *spent[WORKERS:])
+
+
+def await_update(run_dir: Path, version: int, host: Running) -> dict:
+    """The update that led to a version, as soon as it is told of."""
+    while True:
+        if (run_dir / "metrics.jsonl").exists():
+            made = updates(run_dir)
+            if made and made[-1]["version"] >= version:
+                return made[-1]
+        if host.process.poll() is not None:
+            raise SystemExit("the host ended:\n" + "\n".join(host.lines[-20:]))
+        time.sleep(LOOK_SECONDS)
+
+
+async def alone(run_dir: Path, case: Case) -> Spent:
+    """What two evaluation processes spend on the same batches."""
+    processes = [Evaluators() for _ in range(WORKERS)]
+    with opened(run_dir) as past:
+        for process in processes:
+            await process.start(past.spec)
+        before, steps = 0.0, 0
+        beginning = past.beginning()
+        await evaluate(processes, past.spec, beginning)
+        pids = [child.process.pid for process in processes for child in process._children]
+        for state, _ in past.states(beginning, case.updates - 1):
+            if state.version == case.warm:
+                before = sum(map(cpu_seconds, pids))
+            if case.warm <= state.version < case.updates - 1:
+                steps += await evaluate(processes, past.spec, state)
+        spent = sum(map(cpu_seconds, pids)) - before
+    for process in processes:
+        await process.close()
+    return Spent(steps, spent)
+
+
+async def evaluate(processes: list[Evaluators], spec: RunSpec, state: State) -> int:
+    """Evaluate the batch of a version, a part in each process; the steps that this takes."""
+    view = None if state.normalizer is None else Normalization.of(state.normalizer)
+    first = state.version * spec.directions
+    bounds = [first + spec.directions * i // len(processes) for i in range(len(processes) + 1)]
+
+    async def part(process: Evaluators, begin: int, end: int) -> int:
+        await process.set_theta(state.version, state.theta, view)
+        job = EvaluationJob(
+            "members",
+            state.version,
+            begin,
+            end - begin,
+            spec.environment.episodes,
+            state.sigma,
+        )
+        told: list[int] = []
+        found = await process.evaluate(job, lambda part: told.append(int(part.lengths.sum())))
+        process.drop(state.version)
+        return sum(told) + int(found.lengths.sum())
+
+    parts = zip(processes, bounds, bounds[1:], strict=False)
+    return sum(await asyncio.gather(*(part(*which) for which in parts)))
+
+
+def measure(case: Case, rounds: int, extra: list[str]) -> dict:
+    """The figures of one environment."""
+    pools, alones = [], []
+    for number in range(rounds):
+        with tempfile.TemporaryDirectory() as directory:
+            run_dir = Path(directory) / "run"
+            pools.append(in_pool(case, run_dir, extra))
+            alones.append(asyncio.run(alone(run_dir, case)))
+        pool, single = pools[-1], alones[-1]
+        print(
+            f"{case.environment} {number}: pool {pool.rate:,.0f} steps per CPU second of workers "
+            f"({pool.steps:,} steps, {pool.workers:.1f} s; coordinator {pool.coordinator:.2f} s, "
+            f"broker {pool.broker:.2f} s), alone {single.rate:,.0f} ({single.steps:,} steps, "
+            f"{single.workers:.1f} s): {pool.rate / single.rate:.3f}",
+            flush=True,
+        )
+    return {
+        "benchmark": "overhead",
+        "environment": case.environment,
+        "rounds": rounds,
+        "ratio": round(
+            statistics.median(p.rate / a.rate for p, a in zip(pools, alones, strict=True)), 4
+        ),
+        "coordinator_and_broker_share": round(
+            statistics.median(pool.centre_share for pool in pools), 4
+        ),
+        "pool_steps_per_cpu_second": round(statistics.median(pool.rate for pool in pools)),
+        "alone_steps_per_cpu_second": round(statistics.median(one.rate for one in alones)),
+    }
+
+
+def main() -> None:
+    """Measure each environment and print a line of JSON for it."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("environments", nargs="*", default=list(CASES), metavar="ENVIRONMENT")
+    parser.add_argument("--rounds", type=int, default=3)
+    options, extra = parser.parse_known_args()
+    for environment in options.environments:
+        if environment not in CASES:
+            parser.error(f"{environment}: must be one of {', '.join(CASES)}")
+        print(json.dumps(measure(CASES[environment], options.rounds, extra)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
