@@ -16,7 +16,7 @@ PRESETS: Mapping[str, Mapping[str, float]] = {
     "quorum": {
         "quorum": 0.9,
         "max_staleness": 2,
-        "discount": 1,
+        "discount": 2,
         "patience": 0.75,
         "copies": 1,
         "stale_share": 0.25,
@@ -24,10 +24,10 @@ PRESETS: Mapping[str, Mapping[str, float]] = {
     "async": {
         "quorum": 0.9,
         "max_staleness": 4,
-        "discount": 1,
+        "discount": 2,
         "patience": 0.0,
         "copies": 1,
-        "stale_share": 1.0,
+        "stale_share": 0.5,
     },
 }
 """Fields of `protocol.spec.PoolSpec` by the name of a preset: `sync` is classic ES, whose result
