@@ -18,6 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from coordinator.memory import spare_the_collector
 from coordinator.pool.presets import PRESETS
 from protocol import spec as run_spec
 from protocol.errors import ShoalError
@@ -127,4 +128,5 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    spare_the_collector()  # as the coordinator does
     sys.exit(main())
