@@ -65,6 +65,8 @@ class Spent:
 
     steps: int
     workers: float
+    daemons: float = 0.0
+    """of the workers' time, what their evaluation processes did not use"""
     coordinator: float = 0.0
     broker: float = 0.0
 
@@ -102,10 +104,14 @@ def in_pool(case: Case, run_dir: Path, extra: list[str]) -> Spent:
         ]
         parts = (*workers, host, broker)
         first = await_update(run_dir, case.warm, host)
+        daemons = [worker.process.pid for worker in workers]
         before = [part.cpu_seconds() for part in parts]
+        daemons_before = sum(map(cpu_seconds, daemons))
         last = await_update(run_dir, case.updates - 1, host)
         spent = [part.cpu_seconds() - at for part, at in zip(parts, before, strict=True)]
-        return Spent(last["env_steps"] - first["env_steps"], sum(spent[:WORKERS]), *spent[WORKERS:])
+        steps = last["env_steps"] - first["env_steps"]
+        daemon_seconds = sum(map(cpu_seconds, daemons)) - daemons_before
+        return Spent(steps, sum(spent[:WORKERS]), daemon_seconds, *spent[WORKERS:])
 
 
 def await_update(run_dir: Path, version: int, host: Running) -> dict:
@@ -158,9 +164,9 @@ async def evaluate(processes: list[Evaluators], spec: RunSpec, state: State) -> 
             state.sigma,
         )
         told: list[int] = []
-        found = await process.evaluate(job, lambda part: told.append(int(part.lengths.sum())))
+        await process.evaluate(job, lambda found: told.append(int(found.lengths.sum())))
         process.drop(state.version)
-        return sum(told) + int(found.lengths.sum())
+        return sum(told)
 
     parts = zip(processes, bounds, bounds[1:], strict=False)
     return sum(await asyncio.gather(*(part(*which) for which in parts)))
@@ -177,7 +183,8 @@ def measure(case: Case, rounds: int, extra: list[str]) -> dict:
         pool, single = pools[-1], alones[-1]
         print(
             f"{case.environment} {number}: pool {pool.rate:,.0f} steps per CPU second of workers "
-            f"({pool.steps:,} steps, {pool.workers:.1f} s; coordinator {pool.coordinator:.2f} s, "
+            f"({pool.steps:,} steps, {pool.workers:.1f} s, of which daemons {pool.daemons:.2f} s; "
+            f"coordinator {pool.coordinator:.2f} s, "
             f"broker {pool.broker:.2f} s), alone {single.rate:,.0f} ({single.steps:,} steps, "
             f"{single.workers:.1f} s): {pool.rate / single.rate:.3f}",
             flush=True,
@@ -191,6 +198,9 @@ def measure(case: Case, rounds: int, extra: list[str]) -> dict:
         ),
         "coordinator_and_broker_share": round(
             statistics.median(pool.centre_share for pool in pools), 4
+        ),
+        "daemons_share_of_workers": round(
+            statistics.median(pool.daemons / pool.workers for pool in pools), 4
         ),
         "pool_steps_per_cpu_second": round(statistics.median(pool.rate for pool in pools)),
         "alone_steps_per_cpu_second": round(statistics.median(one.rate for one in alones)),
