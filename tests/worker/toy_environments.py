@@ -15,6 +15,17 @@ from gymnasium.envs.registration import register
 from gymnasium.spaces import Box, Discrete, MultiBinary
 
 
+class Panic(BaseException):
+    """Not even an `Exception`, as what libraries in other languages raise."""
+
+
+class UnsayableError(Exception):
+    """Fails once more when it is asked what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
 class Walk(gymnasium.Env[Any, Any]):
     """Random observations; rewards depend on all observations and actions so far.
 
@@ -62,6 +73,12 @@ class Walk(gymnasium.Env[Any, Any]):
                 raise ValueError("broken\nleg")
             if self.trouble == "exit":
                 sys.exit(1)
+            if self.trouble == "panic":
+                raise Panic
+            if self.trouble == "unsayable":
+                raise UnsayableError
+            if self.trouble == "half-a-character":
+                raise ValueError("file \udcff")
             if self.trouble == "crash" and self.seed % 2 == 0:
                 os._exit(3)
             if self.trouble == "crash":

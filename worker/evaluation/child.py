@@ -16,6 +16,7 @@ from protocol.errors import ShoalError
 from protocol.packing import WireError
 from worker.evaluation import pipe
 from worker.evaluation.throttle import Throttle
+from worker.evaluation.words import one_line, words_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -145,10 +146,10 @@ class Child:
             if request.share < 1.0:
                 self.throttle = Throttle(request.share, time.process_time(), time.monotonic())
         except ShoalError as error:
-            self.say(pipe.Unavailable(_shortened(str(error))))
+            self.say(pipe.Unavailable(one_line(str(error), REASON_LENGTH)))
         except Exception as error:
             traceback.print_exc()
-            self.say(pipe.Unavailable(_shortened(f"evaluation can't start here: {error!r}")))
+            self.say(pipe.Unavailable(f"evaluation can't start here: {words_of(error)}"))
         else:
             self.say(pipe.Ready(found.speed * request.share, found.numeric_class))
 
@@ -170,10 +171,10 @@ class Child:
         except Interrupted:
             self.say(pipe.Failed(request.part, "cancelled"))
         except ShoalError as error:
-            self.say(pipe.Failed(request.part, _shortened(str(error))))
+            self.say(pipe.Failed(request.part, one_line(str(error), REASON_LENGTH)))
         except Exception as error:
             traceback.print_exc()
-            self.say(pipe.Failed(request.part, _shortened(f"evaluation broke off: {error!r}")))
+            self.say(pipe.Failed(request.part, f"evaluation broke off: {words_of(error)}"))
         finally:
             self.part = -1
             self.inbox.cancelled.discard(request.part)
@@ -245,10 +246,6 @@ def _die_with_parent() -> None:
         import ctypes
 
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _shortened(reason: str) -> str:
-    return " ".join(reason.split())[:REASON_LENGTH]
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from gymnasium.envs.registration import EnvSpec, registry
 
 from protocol.spec import LONGEST_EPISODE, Box, Discrete, EnvironmentSpec, Space
 from worker.evaluation.jobs import EnvironmentUnavailable
+from worker.evaluation.words import words_of
 
 Environment = gymnasium.Env[Any, Any]
 
@@ -72,7 +73,7 @@ def registered(environment_id: str, allowed: Sequence[str] = ()) -> EnvSpec:
             importlib.import_module(module)
         except Exception as error:
             raise EnvironmentUnavailable(
-                f"the allowed module {module!r} can't be imported ({one_line(error)}): "
+                f"the allowed module {module!r} can't be imported ({words_of(error)}): "
                 "install it or take it off the list"
             ) from None
     module, colon, name = environment_id.rpartition(":")
@@ -128,11 +129,11 @@ def make(
         raise EnvironmentUnavailable(f"{registration.id} can't be made here: {error}") from None
     except TypeError as error:
         raise EnvironmentUnavailable(
-            f"{registration.id} can't be made ({one_line(error)}): give it arguments that it takes"
+            f"{registration.id} can't be made ({words_of(error)}): give it arguments that it takes"
         ) from None
     except Exception as error:
         raise EnvironmentUnavailable(
-            f"{registration.id} can't be made here ({one_line(error)}): mend its installation, or "
+            f"{registration.id} can't be made here ({words_of(error)}): mend its installation, or "
             "join a run of another environment"
         ) from None
 
@@ -177,11 +178,6 @@ def name(environment: Environment) -> str:
 def shown(value: object) -> str:
     """A space as one short line."""
     return " ".join(str(value).split())[:120]
-
-
-def one_line(error: BaseException, limit: int = 160) -> str:
-    """An exception as one short line."""
-    return " ".join(f"{type(error).__name__}: {error}".split())[:limit]
 
 
 def _require_same(what: str, environment: EnvironmentSpec, found: Space) -> None:

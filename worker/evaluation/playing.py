@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from protocol.messages import LARGEST_RETURN
 from worker.evaluation.jobs import REASON_LENGTH
+from worker.evaluation.words import words_of
 from worker.policies.dense import DensePolicy, View
 
 Station = tuple[int, Callable[[Any], tuple[Any, Any, bool, bool, Any]], NDArray[Any]]
@@ -64,7 +65,7 @@ class Instances:
         """Close the lane's instance; the next episode gets a new one."""
         instance, self._made[lane] = self._made[lane], None
         if instance is not None:
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(BaseException):
                 instance.close()
 
     def close(self) -> None:
@@ -173,8 +174,8 @@ class Play:
                     over.append(lane)
                 else:
                     target[...] = observation
-            except (Exception, SystemExit) as error:
-                self.fail(lane, f"step {tick - self.began[lane]} raised {_words(error)}")
+            except BaseException as error:
+                self.fail(lane, f"step {tick - self.began[lane]} raised {words_of(error)}")
                 over.append(lane)
         return over
 
@@ -200,8 +201,8 @@ class Play:
                 if np.size(observation) != target.size:
                     raise ValueError(f"an observation has shape {np.shape(observation)}")
                 target[...] = observation
-            except (Exception, SystemExit) as error:
-                self.fail(lane, f"reset raised {_words(error)}")
+            except BaseException as error:
+                self.fail(lane, f"reset raised {words_of(error)}")
                 continue
             return True
         return False
@@ -236,7 +237,3 @@ class Play:
             step = self.tick - self.began[lane]
             self.fail(lane, f"the observation after step {step} is not finite or not in its space")
         return unsound
-
-
-def _words(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
