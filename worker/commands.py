@@ -35,8 +35,8 @@ class StartEvaluation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluate:
-    """Evaluate a task; answered by `evaluated` or `evaluation_failed`, where it takes long after
-    some `part_evaluated`."""
+    """Evaluate a task; answered by `evaluated`, where it takes long once for each part, or by
+    `evaluation_failed` for the rest of it."""
 
     task: int
     job: EvaluationJob
@@ -45,8 +45,8 @@ class Evaluate:
 
 @dataclass(frozen=True, slots=True)
 class Abandon:
-    """Stop evaluating a task; answered by `part_evaluated` with what is finished of it, if
-    anything, and then by `abandoned`."""
+    """Stop evaluating a task; answered by `evaluated` with what is finished of it, if anything,
+    and then by `abandoned`."""
 
     task: int
 

@@ -326,19 +326,17 @@ class Daemon:
     async def _evaluate(self, command: commands.Evaluate) -> None:
         session, task = self._the_session, command.task
 
-        def on_part(part: Evaluation) -> None:
-            self._do(session.part_evaluated(task, part, now()))
+        def on_evaluated(evaluation: Evaluation) -> None:
+            self._do(session.evaluated(task, evaluation, now()))
 
         try:
             await self._give_theta(command.point)
             assert self._evaluators is not None
-            evaluation = await self._evaluators.evaluate(command.job, on_part)
+            await self._evaluators.evaluate(command.job, on_evaluated)
         except (WorkerFailure, ShoalError) as error:
-            self._evaluations.pop(task, None)
             self._do(session.evaluation_failed(task, str(error), now()))
-        else:
+        finally:
             self._evaluations.pop(task, None)
-            self._do(session.evaluated(task, evaluation, now()))
 
     def _abandon(self, task: int) -> None:
         """Stop evaluating a task; what is finished of it is told first, which takes a moment."""

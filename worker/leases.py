@@ -21,7 +21,7 @@ class Lease:
 
     Attributes:
         running: it is with the evaluation processes.
-        in_parts: a part of its result is on its way or was answered for.
+        finished: directions, or episodes of the centre, whose returns are known.
         ending: why it is to be handed back once the evaluation processes have let go of it; empty
             while it is not.
     """
@@ -29,7 +29,7 @@ class Lease:
     task: Task
     since: float
     running: bool = False
-    in_parts: bool = False
+    finished: int = 0
     ending: str = ""
 
     @property
@@ -86,9 +86,9 @@ class Leases:
         """That of a task; None where we hold none."""
         return self._held.get(task)
 
-    def end(self, task: int) -> Lease | None:
-        """Hold it no more; None where we don't."""
-        return self._held.pop(task, None)
+    def end(self, task: int) -> None:
+        """Hold it no more."""
+        del self._held[task]
 
 
 def unfit(task: Task, spec: RunSpec) -> str:

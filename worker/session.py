@@ -223,15 +223,9 @@ class Session:
         return self._pump(now)
 
     def evaluated(self, task: int, evaluation: Evaluation, now: float) -> list[Command]:
-        """A task's returns are here, or the last of them."""
+        """Returns of a task are here: all of them, or those of a part of it."""
         if self.workload is not None:
             self._do(self.workload.evaluated(task, evaluation, now), now)
-        return self._pump(now)
-
-    def part_evaluated(self, task: int, evaluation: Evaluation, now: float) -> list[Command]:
-        """Some of a task's returns are here, which no other event brings."""
-        if self.workload is not None:
-            self._do(self.workload.part_evaluated(task, evaluation, now), now)
         return self._pump(now)
 
     def abandoned(self, task: int, now: float) -> list[Command]:
@@ -241,7 +235,7 @@ class Session:
         return self._pump(now)
 
     def evaluation_failed(self, task: int, reason: str, now: float) -> list[Command]:
-        """A task came to nothing through this machine's fault."""
+        """A task, or the rest of it, came to nothing through this machine's fault."""
         if self.workload is not None:
             self._do(self.workload.failed(task, reason, now), now)
         return self._pump(now)

@@ -76,21 +76,22 @@ class Workload:
         return deeds
 
     def evaluated(self, task: int, evaluation: Evaluation, now: float) -> list[Deed]:
-        """The returns of a task, or the last ones, are here: keep its result."""
+        """Returns of a task, or of a part of it, are here: keep the result until it is answered
+        for."""
         lease = self.leases.get(task)
         if lease is None:
             return []
-        self.done += 1
-        problem = self._keep(lease, evaluation, now)
-        return self._refuse(lease, "spec", problem, now) if problem else self._end(lease, now)
-
-    def part_evaluated(self, task: int, evaluation: Evaluation, now: float) -> list[Deed]:
-        """Some returns of a task that goes on are here: keep them as a result of their own."""
-        lease = self.leases.get(task)
-        if lease is None:
-            return []
-        problem = self._keep(lease, evaluation, now)
-        return self.give_up([lease], "spec", problem, now) if problem else []
+        lease.finished += len(evaluation.returns)
+        over = lease.finished == lease.task.count
+        self.done += over
+        self.steps += int(evaluation.lengths.sum())
+        per_member = lease.task.episodes if lease.task.kind == "members" else 1
+        self.episodes += evaluation.returns.size * per_member
+        try:
+            self.outbox.add(result_of(lease.task, evaluation), now)
+        except NoResultError as error:
+            return self.give_up([lease], "spec", str(error), now)
+        return self._end(lease, now) if over else []
 
     def failed(self, task: int, reason: str, now: float) -> list[Deed]:
         """A task, or the rest of it, came to nothing through this machine's fault."""
@@ -177,21 +178,9 @@ class Workload:
         )
         return Evaluate(task.task, job, point)
 
-    def _keep(self, lease: Lease, evaluation: Evaluation, now: float) -> str:
-        """Keep a result of a lease until it is answered for, or say why no message can hold it."""
-        self.steps += int(evaluation.lengths.sum())
-        per_member = lease.task.episodes if lease.task.kind == "members" else 1
-        self.episodes += evaluation.returns.size * per_member
-        try:
-            self.outbox.add(result_of(lease.task, evaluation), now)
-        except NoResultError as error:
-            return str(error)
-        lease.in_parts = True
-        return ""
-
     def _refuse(self, lease: Lease, cause: Cause, reason: str, now: float) -> list[Deed]:
         """End a lease, and give back what was not sent of it."""
-        if lease.in_parts:
+        if lease.finished:
             self._given_back.add(lease.task.task)
         return [*self._end(lease, now), _refusal(lease.task, cause, reason)]
 

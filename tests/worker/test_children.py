@@ -71,10 +71,10 @@ async def started(spec: RunSpec, children: int, share: float = 1.0) -> Evaluator
 
 
 async def whole(evaluators: Evaluators, job: EvaluationJob) -> Evaluation:
-    """The evaluation of a job, whatever was told of it beforehand."""
-    parts: list[Evaluation] = []
-    parts.append(await evaluators.evaluate(job, parts.append))
-    return join(sorted(parts, key=lambda part: part.first))
+    """The evaluation of a job, in however many pieces it is told."""
+    pieces: list[Evaluation] = []
+    await evaluators.evaluate(job, pieces.append)
+    return join(sorted(pieces, key=lambda piece: piece.first))
 
 
 async def until(true: Callable[[], bool]) -> None:
@@ -164,18 +164,17 @@ async def test_what_is_finished_of_a_long_job_is_told_while_it_runs(monkeypatch)
     monkeypatch.setattr(hands, "LOOK_SECONDS", 0.01)
     spec = toy(trouble="slow", every=EVERY)
     evaluators = await started(spec, 2)
-    job, parts = cursed(before=11, after=20), list[Evaluation]()
-    last = await evaluators.evaluate(job, parts.append)
+    job, pieces = cursed(before=11, after=20), list[Evaluation]()
+    await evaluators.evaluate(job, pieces.append)
     await evaluators.close()
-    assert parts and len(last.returns)
     monkeypatch.setattr(time, "sleep", lambda seconds: None)  # nothing is slow in this process
-    for piece in (*parts, last):
+    for piece in pieces:
         assert_same(piece, alone(spec, members(piece.first, len(piece.returns))))
-    whole = join(sorted([*parts, last], key=lambda piece: piece.first))
+    whole = join(sorted(pieces, key=lambda piece: piece.first))
     assert (whole.first, whole.end) == (job.first, job.first + job.count)
     assert whole.failed and len(whole.failed) < job.count
     # The other child's share did not wait for the slow one.
-    assert any(piece.first > cursed().first for piece in parts)
+    assert any(piece.first > cursed().first for piece in pieces[:-1])
 
 
 async def test_a_cancelled_job_tells_first_what_is_finished(tmp_path):

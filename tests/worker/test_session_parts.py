@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -39,15 +38,9 @@ def piece(job: Evaluate, first: int, count: int) -> Evaluation:
 
 
 def evaluates(desk: Desk, first: int, count: int, task: int = 1) -> None:
-    """A part of a task is finished, not the last."""
+    """A part of a task is finished."""
     job = next(job for job in desk.jobs if job.task == task)
-    desk.obey(desk.session.part_evaluated(task, piece(job, first, count), desk.now))
-
-
-def ends(desk: Desk, first: int, count: int, task: int = 1) -> None:
-    """The last part of a task is finished."""
-    job = next(job for job in desk.jobs if job.task == task)
-    desk.finishes(task, piece(job, first, count))
+    desk.obey(desk.session.evaluated(task, piece(job, first, count), desk.now))
 
 
 def test_each_part_is_sent_when_it_is_there_and_kept_until_its_name_is_answered() -> None:
@@ -67,7 +60,7 @@ def test_each_part_is_sent_when_it_is_there_and_kept_until_its_name_is_answered(
     desk.is_told(desk.host.task(first=0, count=1, acknowledged=((1, 0), 1)))
     assert desk.session.view().unanswered == 0
     evaluates(desk, 11, 1)
-    ends(desk, 14, 2)
+    evaluates(desk, 14, 2)
     second, last = desk.told(messages.Result)
     assert (second.part, last.part) == (Part(1, 4), Part(4, 0))
     view = desk.session.view()
@@ -93,9 +86,9 @@ def test_any_cut_of_a_task_in_any_order_makes_up_the_whole(data: st.DataObject) 
     edges = [0, *cuts, task.count]
     pieces = [(task.first + begin, end - begin) for begin, end in pairwise(edges)]
     order = data.draw(st.permutations(pieces))
-    for first, count in order[:-1]:
+    for first, count in order:
+        assert desk.session.view().running == 1
         evaluates(desk, first, count)
-    ends(desk, *order[-1])
     results = sorted(desk.told(messages.Result), key=lambda result: result.first)
     assert len(results) == len(pieces)
     arrays = [messages.result_arrays(result) for result in results]
@@ -116,7 +109,7 @@ def test_after_a_reconnect_a_hello_names_the_lease_once_and_every_part_is_sent_a
     for first in (10, 12):
         evaluates(desk, first, 1)
     evaluates(desk, 0, 1, finished.task)
-    ends(desk, 1, 3, finished.task)
+    evaluates(desk, 1, 3, finished.task)
     desk.is_told(messages.Acknowledge(((2, 0),), "accepted"))
     sent = [result for result in desk.told(messages.Result) if result.name != (2, 0)]
     desk.obey(desk.session.disconnected(desk.now))
@@ -142,7 +135,7 @@ def test_parts_outlive_a_coordinator_that_is_gone() -> None:
     for first in range(10, 15):
         evaluates(desk, first, 1)
         desk.pass_time(5.0, beats=False)
-    ends(desk, 15, 1)
+    evaluates(desk, 15, 1)
     assert desk.told(messages.Result) == []
     desk.hears_beat()
     desk.pass_time(0.1)
@@ -202,7 +195,7 @@ def test_a_task_that_ends_while_it_is_handed_back_is_no_refusal() -> None:
     desk, task = desk_with_a_task()
     evaluates(desk, 10, 3)
     desk.obey(desk.session.hand_back(desk.now))
-    ends(desk, 13, 3)
+    evaluates(desk, 13, 3)
     assert [result.part for result in desk.told(messages.Result)] == [Part(0, 3), Part(3, 0)]
     assert desk.told(messages.Refusal) == []
     assert desk.left is not None
@@ -215,7 +208,7 @@ def test_the_first_stop_finishes_a_task_in_parts() -> None:
     desk.obey(desk.session.finish(desk.now))
     desk.is_told(messages.Acknowledge(((1, 0),), "accepted"))
     assert desk.left is None
-    ends(desk, 13, 3)
+    evaluates(desk, 13, 3)
     assert desk.left is None
     desk.is_told(messages.Acknowledge(((1, 3),), "accepted"))
     assert desk.left is not None
@@ -281,15 +274,13 @@ def test_parts_of_wrong_parameters_are_not_sent() -> None:
     job = desk.jobs[0]
     desk.is_told(desk.host.task(digest=b"x" * 16))
     assert desk.abandoned == [task.task]
-    assert desk.session.part_evaluated(task.task, piece(job, 10, 1), desk.now) == []
-    assert desk.session.abandoned(task.task, desk.now) == []
     assert desk.session.evaluated(task.task, done(job), desk.now) == []
+    assert desk.session.abandoned(task.task, desk.now) == []
     assert desk.told(messages.Result) == []
     assert desk.session.view().unanswered == 0
 
 
-@pytest.mark.parametrize("last", [False, True])
-def test_a_part_that_no_message_can_hold_ends_its_task(last: bool) -> None:
+def test_a_part_that_no_message_can_hold_ends_its_task() -> None:
     desk, task = desk_with_a_task(count=600)
     evaluates(desk, 10, 3)
     failing = Evaluation(
@@ -299,12 +290,11 @@ def test_a_part_that_no_message_can_hold_ends_its_task(last: bool) -> None:
         no_observations(4),
         tuple((direction, "raised") for direction in range(20, 320)),
     )
-    event = desk.session.evaluated if last else desk.session.part_evaluated
-    desk.obey(event(task.task, failing, desk.now))
+    desk.obey(desk.session.evaluated(task.task, failing, desk.now))
     (refusal,) = desk.told(messages.Refusal)
     assert (refusal.task, refusal.cause) == (task.task, "spec")
     assert "300 of 300" in refusal.reason
-    assert desk.abandoned == ([] if last else [task.task])
+    assert desk.abandoned == [task.task]
     assert len(desk.told(messages.Result)) == 1
     assert desk.session.view().running == 0
 

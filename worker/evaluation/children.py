@@ -25,7 +25,7 @@ from worker.evaluation.jobs import (
 )
 from worker.evaluation.parts import Part, Waiting
 from worker.evaluation.process import Child, Lost
-from worker.evaluation.progress import OnPart, Work
+from worker.evaluation.progress import Work
 from worker.threads import in_thread
 
 HELD = 2  # parts a child has at once: the one in hand and the next
@@ -164,14 +164,15 @@ class Evaluators:
             for child in self._children:
                 child.send(pipe.frame(pipe.Drop(version)))
 
-    async def evaluate(self, job: EvaluationJob, on_part: OnPart) -> Evaluation:
-        """The returns of a job; jobs asked for at the same time are evaluated in that order.
+    async def evaluate(
+        self, job: EvaluationJob, on_evaluated: Callable[[Evaluation], None]
+    ) -> None:
+        """Evaluate a job; jobs asked for at the same time are evaluated in that order.
 
-        Of a job that takes long, `on_part` is told every few seconds what is finished, in runs of
-        consecutive directions. What comes back in the end is the last run, never an empty one:
-        each direction comes once. A job that fails, or is cancelled, is stopped within a step of
-        the environment, and `on_part` is told what is finished of it by then; this takes at most
-        `HAND_OVER_SECONDS`.
+        `on_evaluated` is told what is finished, in runs of consecutive directions: at the end, and
+        of a job that takes long every few seconds before. Each direction comes once. A job that
+        fails, or is cancelled, is stopped within a step of the environment, and what is finished of
+        it by then is told; this takes at most `HAND_OVER_SECONDS`.
 
         Raises:
             WorkerFailure: it can't be done here, or its version is not here.
@@ -183,21 +184,22 @@ class Evaluators:
         work = Work(job)
         self._waiting.add(work, self._pieces(job))
         self._hand_out()
+
+        def tell() -> None:
+            for evaluation in work.take(_now()):
+                on_evaluated(evaluation)
+
         try:
             while not work.over.done():
                 await asyncio.wait((work.over,), timeout=LOOK_SECONDS)
                 if work.due(_now()):
-                    _tell(on_part, work.take(_now()))
+                    tell()
             work.over.result()
-        except (asyncio.CancelledError, WorkerFailure):
+        except BaseException:
             await self._recall(work)
-            _tell(on_part, work.take(_now()))
             raise
         finally:
-            self._withdraw(work)
-        *others, last = work.take(_now())
-        _tell(on_part, others)
-        return last
+            tell()
 
     async def close(self) -> None:
         """End all children at once; jobs that are still waited for fail."""
@@ -246,19 +248,15 @@ class Evaluators:
                 return child, part
         return None
 
-    def _withdraw(self, work: Work) -> None:
-        """Stop work on a job that nobody waits for any more."""
-        if not work.over.cancel() and not work.over.cancelled():
+    async def _recall(self, work: Work) -> None:
+        """Stop work on a job, and wait a moment for the children to say what is finished of it."""
+        if not work.over.cancel():
             work.over.exception()  # seen
         self._waiting.withdraw(work)
         for child in self._children:
             for part in child.parts:
                 if part.work is work:
                     child.send(pipe.frame(pipe.Cancel(part.number)))
-
-    async def _recall(self, work: Work) -> None:
-        """Withdraw a job, and wait a moment for the children to say what is finished of it."""
-        self._withdraw(work)
         in_hand = [child.parts[0] for child in self._children if child.parts]
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HAND_OVER_SECONDS):
@@ -388,11 +386,6 @@ class Evaluators:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _tell(on_part: OnPart, evaluations: Sequence[Evaluation]) -> None:
-    for evaluation in evaluations:
-        on_part(evaluation)
 
 
 def _evaluation(run_spec: RunSpec, asked: EvaluationJob, reply: pipe.Evaluated) -> Evaluation:

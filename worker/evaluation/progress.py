@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
 from worker.evaluation.jobs import Evaluation, EvaluationJob, WorkerFailure, join
 
@@ -11,8 +10,6 @@ TELL_SECONDS = 5.0
 """What is finished of a job is told so often."""
 SOON_SECONDS = 1.0
 """It is told that much later where the job may be at its end by then."""
-
-OnPart = Callable[[Evaluation], None]
 
 
 class Work:
