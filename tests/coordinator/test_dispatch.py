@@ -176,3 +176,15 @@ def test_early_work_leaves_room_for_what_may_come_late(
     driver = Driver(spec(64, pool=pool))
     driver.join(A)
     assert driver.pool._batches.early_room(updating=False) == early
+
+
+def test_what_a_worker_still_did_when_its_lease_ran_out_is_no_time_of_its_next_task() -> None:
+    driver = Driver(spec(256))
+    paced(driver, A, 0.1)
+    (old,) = held(driver, A)
+    while old.task in driver.pool.leases:
+        driver.tick(0.1)
+    (new,) = held(driver, A)
+    driver.finish(old, after=1.0, environment=EVEN)
+    driver.finish(new, after=0.1 * new.count, environment=EVEN)
+    assert driver.pool.sessions[A].speed == pytest.approx(2000.0)
