@@ -230,7 +230,8 @@ class Ledger:
         self._closing = None
         self._dropped.update(closed.dropped)
         size = self._run.directions
-        multipliers = 60 // (1 + closed.version - found.versions) ** self._run.pool.discount
+        ages = 1 + closed.version - found.versions
+        multipliers = np.maximum(1, 60 // ages**self._run.pool.discount)
         for index, rows in found.by_batch(size):
             account = self.account(index)
             places = found.directions[rows] - index * size

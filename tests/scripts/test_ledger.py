@@ -210,7 +210,7 @@ def test_the_tail_begins_with_the_last_direction_that_is_leased_for_the_first_ti
 
 
 def test_members_are_told_by_their_age() -> None:
-    books = Books(quorum=0.1, max_staleness=2)
+    books = Books(quorum=0.1, max_staleness=2, discount=1)
     books.close(0, books.arrive(1, 0, 1))
     ahead = books.arrive(2, 8, 3, until=1)
     books.close(1, ahead, books.arrive(3, 11, 2, until=1, version=1))
