@@ -173,7 +173,7 @@ class PoolSpec(Section, frozen=True, kw_only=True):
     """Share of a batch that must have arrived before stragglers may be left behind."""
     max_staleness: Annotated[int, msgspec.Meta(ge=0, le=16)] = 0
     """How many versions old a late return may be and still count, with a discount."""
-    discount: Annotated[int, msgspec.Meta(ge=0, le=3)] = 1
+    discount: Annotated[int, msgspec.Meta(ge=0, le=3)] = 2
     """Returns of age a (versions) weigh 1 / (1 + a)^discount of fresh ones; 0: as much."""
     patience: Annotated[float, msgspec.Meta(ge=0.0, le=100.0)] = 1.0
     """Times the time it should have taken that what is missing is waited for once the quorum is
