@@ -22,7 +22,7 @@ PRESETS: Mapping[str, Mapping[str, float]] = {
         "stale_share": 0.25,
     },
     "async": {
-        "quorum": 0.9,
+        "quorum": 0.8,
         "max_staleness": 4,
         "discount": 2,
         "patience": 0.0,
@@ -33,5 +33,7 @@ PRESETS: Mapping[str, Mapping[str, float]] = {
 """Fields of `protocol.spec.PoolSpec` by the name of a preset: `sync` is classic ES, whose result
 depends on nobody's speed; `quorum` leaves stragglers behind; `async` waits for nobody.
 
-Each says all that decides when a batch closes, so that one can be laid over another.
+Each says all that decides when a batch closes, so that one can be laid over another. `async` closes
+well before its last few results: those are of the longest episodes, and a discount for being late
+must not be one for being long.
 """
