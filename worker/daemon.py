@@ -193,7 +193,7 @@ class Daemon:
         while True:
             moment = now()
             self._do(self._the_session.tick(moment))
-            self._console.show(self._the_session.view(), moment)
+            self._console.show(self._the_session.view(moment), moment)
             unseen = self._the_session.handshake.epoch is None
             if self.settings.once and unseen and moment - began > EPOCH_WITHIN:
                 run = self._the_session.handshake.run

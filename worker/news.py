@@ -45,6 +45,17 @@ def changed(
     return lines
 
 
+def finishing(running: int, unanswered: int) -> list[Say]:
+    """What is still to be done before we leave: tasks that run, then answers to results."""
+    if running:
+        todo = f"finishing {counted(running, 'task')}"
+    elif unanswered:
+        todo = f"waiting for the answer to {counted(unanswered, 'result')}"
+    else:
+        return []
+    return [Say(f"{todo}; press Ctrl-C again to hand back and leave at once", warning=True)]
+
+
 def idle_because(
     run: str,
     epoch: Epoch | None,

@@ -10,13 +10,13 @@ for, outlives coordinators and brokers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
 from protocol import topics
-from protocol.envelope import Wrapping, open_plain, peek_signed, plain, wrapping_of
+from protocol.envelope import Wrapping, open_plain, peek_signed, wrapping_of
 from protocol.greeting import Introduction
 from protocol.messages import (
     Acknowledge,
@@ -28,7 +28,6 @@ from protocol.messages import (
     Holding,
     Latest,
     Manifest,
-    Message,
     Notice,
     Outcome,
     Refusal,
@@ -48,18 +47,18 @@ from worker.commands import (
     SENT_AWAY,
     Command,
     Leave,
-    Say,
-    Send,
     StartEvaluation,
 )
 from worker.evaluation.jobs import Evaluation
 from worker.handshake import Handshake, UnsuitableError, WrongLineError
+from worker.leaving import Leaving
 from worker.news import counted
 from worker.outbox import Outbox
 from worker.presence import Presence
 from worker.replica import Replica
 from worker.serving import Serving
 from worker.view import View
+from worker.voice import Voice
 from worker.workload import Deed, Workload
 
 if TYPE_CHECKING:
@@ -72,14 +71,6 @@ SLOWED_STATUS_AFTER = 18.0
 """The same while the coordinator asks us to slow down; after 35 s it would think us gone."""
 FORGOTTEN_AFTER = 3
 """Times that a result was sent without an answer, after which we think ourselves forgotten."""
-WAIT_FOR_ANSWERS = 5.0
-"""Seconds that we wait for answers to our last results before we leave."""
-COMPLAIN_EVERY = 30.0
-"""Seconds between two lines about messages that were ignored."""
-
-HAND_BACK_WITHIN = 1.5
-"""Seconds that the evaluation processes may take to hand over what is finished of the tasks that
-are given back."""
 
 LEAVING = "the volunteer leaves"
 
@@ -106,21 +97,15 @@ class Session:
         self.replica: Replica | None = None
         self.workload: Workload | None = None
         self.serving = Serving(settings.upload_limit, random)
-        self.ignored = 0
+        self._presence = Presence(random)
+        self.voice = Voice(handshake, self._presence)
         self.over = False
+        self._leaving = Leaving()
         self._random = random
         self._introduction: Introduction | None = None
-        self._presence = Presence(random)
         self._caught_up = False
-        self._finishing = False
-        self._leave_by: float | None = None
-        self._handing_back = 0
-        self._slowed = 0.0
         self._credit_told = 0
         self._hello_credit = 0
-        self._spoke = 0.0
-        self._complained = float("-inf")
-        self._commands: list[Command] = []
 
     # Events of the connection.
 
@@ -154,7 +139,7 @@ class Session:
             elif parsed.kind == "ask" and parsed.joiner is not None:
                 self._hear_peer(parsed.joiner, payload, now)
         except WireError as error:
-            self._ignore(str(error), now)
+            self.voice.ignore(str(error), now)
         except (UnsuitableError, WrongLineError) as error:
             self._leave(error.exit_code, str(error))
         return self._pump(now)
@@ -200,7 +185,7 @@ class Session:
     def not_held(self, reason: str, now: float) -> list[Command]:
         """The disk would not take it."""
         self.serving.not_held()
-        self._commands.append(Say(reason, warning=True))
+        self.voice.warn(reason)
         return self._pump(now)
 
     def can_evaluate(self, speed: float, numeric_class: bytes, now: float) -> list[Command]:
@@ -244,32 +229,25 @@ class Session:
 
     def finish(self, now: float) -> list[Command]:
         """Take no new tasks, finish those that run, and leave once they are answered for."""
-        if self._finishing or self.over:
+        if self._leaving.finishing or self.over:
             return self._pump(now)
-        self._finishing = True
+        self._leaving.finish()
         # First: else what is handed back would come again at once.
         self._tell_credit(now)
         if self.workload is not None:
             self._do(self.workload.hand_back(self.workload.leases.waiting, LEAVING, now), now)
-        if self._running:
-            todo = f"finishing {counted(self._running, 'task')}"
-        else:
-            todo = f"waiting for the answer to {counted(self._unanswered, 'result')}"
-        if self._running or self._unanswered:
-            line = f"{todo}; press Ctrl-C again to hand back and leave at once"
-            self._commands.append(Say(line, warning=True))
+        self.voice.commands += news.finishing(self._running, self._unanswered)
         return self._pump(now)
 
     def hand_back(self, now: float) -> list[Command]:
         """Leave at once: what is finished of the tasks that we hold is sent, the rest goes to
         others."""
-        if self.over or self._handing_back:
+        if self.over or self._leaving.handing_back:
             return []
-        self._finishing = True
+        held = self.workload.leases.held if self.workload is not None else []
+        self._leaving.hand_back(len(held), now)
         self._tell_credit(now)
-        if self.workload is not None and (held := self.workload.leases.held):
-            self._handing_back = len(held)
-            self._leave_by = now + HAND_BACK_WITHIN
+        if self.workload is not None and held:
             self._do(self.workload.hand_back(held, LEAVING, now), now)
         else:
             self._leave(LEFT, "left")
@@ -277,8 +255,8 @@ class Session:
 
     # What is seen.
 
-    def view(self) -> View:
-        """What the volunteer may want to know now."""
+    def view(self, now: float) -> View:
+        """What the volunteer may want to know."""
         following, work = self.replica, self.workload
         idle = news.idle_because(
             self.handshake.run,
@@ -287,8 +265,8 @@ class Session:
             following,
             running=self._running,
             ready=self._introduction is not None,
-            finishing=self._finishing,
-            slowed=self._slowed,
+            finishing=self._leaving.finishing,
+            slowed=self._presence.slowed(now),
         )
         if following is None or work is None:
             return View(idle_because=idle)
@@ -335,13 +313,14 @@ class Session:
             return
         if known is None:
             who, checked = self.handshake.leadership(), self.settings.checked
-            self._commands.append(Say(news.introduced(epoch.run, spec, who, checked)))
-            self._commands.append(StartEvaluation(spec))
+            self.voice.say(news.introduced(epoch.run, spec, who, checked))
+            self.voice.commands.append(StartEvaluation(spec))
             initial = bytes.fromhex(spec.policy.initial_digest)
             self.replica = Replica(spec.versions_kept, self._random, initial)
             self.workload = Workload(spec, self.replica, self._random)
             self._do(self.replica.tick(now), now)
-        self._commands += news.changed(known, led, self.handshake.leadership(), self._unanswered)
+        leadership = self.handshake.leadership()
+        self.voice.commands += news.changed(known, led, leadership, self._unanswered)
         if known is None or led.precedence != known.precedence:
             self._lose_session(now)
             self._presence.begin_anew(now)
@@ -363,7 +342,7 @@ class Session:
         was_absent = bool(presence.absent)
         back = presence.beat(now)
         if was_absent:
-            self._commands.append(Say("the coordinator is back", warning=True))
+            self.voice.warn("the coordinator is back")
         if self.replica is not None:
             self._do(self.replica.hinted(beat.version, now), now)
         if back:
@@ -439,10 +418,10 @@ class Session:
             if self._presence.slow_down(notice.seconds, now):
                 why = f": {notice.text}" if notice.text else ""
                 line = f"slowed down by the coordinator for {notice.seconds:.0f} s{why}"
-                self._commands.append(Say(line, warning=True))
+                self.voice.warn(line)
             return
         if notice.text:
-            self._commands.append(Say(f"the host says: {notice.text}", warning=True))
+            self.voice.warn(f"the host says: {notice.text}")
         if notice.code == "hello-again":
             self._presence.greet(now)
 
@@ -452,16 +431,15 @@ class Session:
         introduction, following, work = self._introduction, self.replica, self.workload
         if introduction is None or following is None or work is None:
             return
-        if self._finishing and not self._running and not self._unanswered:
+        if self._leaving.finishing and not self._running and not self._unanswered:
             return
         if self._presence.should_greet(now):
-            self._hello_credit = (
-                self.settings.credit if self._in_step and not self._finishing else 0
-            )
+            ready = self._in_step and not self._leaving.finishing
+            self._hello_credit = self.settings.credit if ready else 0
             payload = self.handshake.hello(
                 introduction, self._hello_credit, following.version, work.held
             )
-            self._publish(topics.request, payload, now)
+            self.voice.hello(payload, now)
             self._presence.said_hello(now)
 
     def _hear_welcome(self, welcome: Welcome, now: float) -> None:
@@ -469,7 +447,7 @@ class Session:
             self._leave(SENT_AWAY, f"the coordinator refuses this worker: {welcome.refused}")
             return
         if self._presence.welcome(now):
-            self._commands.append(Say(f"welcomed at version {welcome.version}"))
+            self.voice.say(f"welcomed at version {welcome.version}")
         self._credit_told = self._hello_credit
         if self.workload is not None:
             self.workload.welcomed(now)
@@ -498,14 +476,14 @@ class Session:
             if epoch.state == "paused":
                 return  # as the host said
             kept = f"; {counted(self._unanswered, 'result')} kept" if self._unanswered else ""
-            self._commands.append(Say(f"{what}{kept}; waiting for it", warning=True))
+            self.voice.warn(f"{what}{kept}; waiting for it")
 
     # Tasks.
 
     def _hear_task(self, task: Task, now: float) -> None:
         self._answered(task.acknowledged, "accepted", "", now)
-        if self._finishing:
-            self._request(Refusal(task.task, task.token, "handed-back", LEAVING), now)
+        if self._leaving.finishing:
+            self.voice.request(Refusal(task.task, task.token, "handed-back", LEAVING), now)
         elif self.workload is not None:
             self._do(self.workload.take(task, now), now)
 
@@ -527,27 +505,27 @@ class Session:
         for deed in deeds:
             match deed:
                 case Refusal() | Holding():
-                    self._request(deed, now)
+                    self.voice.request(deed, now)
                 case replica.Ask() if deed.server:
-                    self._tell_peer(topics.ask, deed.server, self.handshake.peer, deed.message)
+                    self.voice.ask(deed.server, deed.message)
                 case replica.Ask():
                     if not self._presence.slowed(now):  # else it is asked again later
-                        self._request(deed.message, now)
+                        self.voice.request(deed.message, now)
                 case serving.Answer():
-                    self._tell_peer(topics.snapshot, self.handshake.peer, deed.joiner, deed.message)
+                    self.voice.answer(deed.joiner, deed.message)
                 case replica.Followed():
                     self._do(self.serving.followed(deed), now)
                 case replica.Restored():
                     self._do(self.serving.restored(deed), now)
                 case replica.Tell():
-                    self._commands.append(Say(deed.text, warning=True))
+                    self.voice.warn(deed.text)
                 case replica.GiveUp():
                     self._leave(SENT_AWAY, deed.reason)
                 case replica.Dropped():
                     self._do(self.serving.dropped(), now)
                     self._void(now)
                 case _:
-                    self._commands.append(deed)
+                    self.voice.commands.append(deed)
 
     # What goes out.
 
@@ -558,10 +536,8 @@ class Session:
             if self.workload is not None:
                 self._do(self.workload.proceed(now), now)
             self._speak(now)
-            self._leave_if_finished(now)
-        self._slowed = self._presence.slowed(now)
-        commands, self._commands = self._commands, []
-        return commands
+            self._leave_if_done(now)
+        return self.voice.take()
 
     def _speak(self, now: float) -> None:
         """Results, credit, and a sign of life: what a welcomed session owes the coordinator."""
@@ -572,94 +548,56 @@ class Session:
         self._tell_credit(now)
         self._send_results(self.workload.outbox, now)
         quiet_for = SLOWED_STATUS_AFTER if self._presence.slowed(now) else STATUS_AFTER
-        if now - self._spoke > quiet_for + self._random.random():
-            status = Status(self._state_word(), self.replica.version)
-            self._publish(topics.status, self.handshake.seal(status), now)
+        if now - self.voice.spoke > quiet_for + self._random.random():
+            self.voice.status(Status(self._state_word(), self.replica.version), now)
 
     def _send_results(self, outbox: Outbox, now: float) -> None:
         slowed = self._presence.slowed(now)
         due = outbox.unsent if slowed else outbox.due(now)
         if due and not slowed and outbox.most_sent >= FORGOTTEN_AFTER:
-            self._commands.append(Say("our results are not answered: saying hello again"))
+            self.voice.say("our results are not answered: saying hello again")
             outbox.make_due(now)
             self._presence.greet(now)
             return
         for result in due:
-            self._publish(topics.results, self.handshake.seal(result), now)
+            self.voice.result(result, now)
             outbox.sent(result.name, now)
 
     def _tell_credit(self, now: float) -> None:
-        wanted = self.settings.credit if self._caught_up and not self._finishing else 0
+        ready = self._caught_up and not self._leaving.finishing
+        wanted = self.settings.credit if ready else 0
         if wanted > self._credit_told and self._presence.slowed(now):
             return
         if self._presence.welcomed and wanted != self._credit_told and self.replica is not None:
             self._credit_told = wanted
-            self._request(Credit(wanted, self.replica.version), now)
+            self.voice.request(Credit(wanted, self.replica.version), now)
 
     def _state_word(self) -> WorkerState:
         if self._running:
             return "busy"
         if self.replica is None or self.replica.behind:
             return "catching-up"
-        return "paused" if self._finishing else "idle"
-
-    def _request(self, message: Message, now: float) -> None:
-        """Tell the coordinator, where there is a session; else the lease simply runs out."""
-        if self._presence.connected and self.handshake.agreed:
-            self._publish(topics.request, self.handshake.seal(message), now)
-
-    def _tell_peer(
-        self, kind: Callable[[str, str, str], str], server: str, joiner: str, message: Message
-    ) -> None:
-        topic = kind(self.handshake.run, server, joiner)
-        self._commands.append(Send(topic, plain(message), 0))
-
-    def _publish(self, kind: Callable[[str, str, str], str], payload: bytes, now: float) -> None:
-        self._commands.append(Send(self.handshake.topic(kind), payload, 1))
-        self._spoke = now
-
-    def _ignore(self, reason: str, now: float) -> None:
-        """Count a message that is not what it should be; say so now and then.
-
-        Before there is any epoch it may be why nothing happens, so it is a warning.
-        """
-        self.ignored += 1
-        if now - self._complained >= COMPLAIN_EVERY:
-            self._complained = now
-            ignored = counted(self.ignored, "message")
-            warning = self.handshake.epoch is None
-            self._commands.append(Say(f"ignored {ignored} so far: {reason}", warning))
+        return "paused" if self._leaving.finishing else "idle"
 
     # The end.
 
-    def _leave_if_finished(self, now: float) -> None:
-        if self._handing_back:
-            self._leave_if_handed_back(now)
+    def _leave_if_done(self, now: float) -> None:
+        held = self.workload.leases.held if self.workload is not None else []
+        words = self._leaving.last_words(
+            now,
+            welcomed=self._presence.welcomed,
+            held=len(held),
+            unanswered=self._unanswered,
+            done=self.workload.done if self.workload is not None else 0,
+        )
+        if not words:
             return
-        if not self._finishing or self._running:
-            return
-        if self._leave_by is None:
-            self._leave_by = now + WAIT_FOR_ANSWERS
-        if not self._unanswered:
-            self._leave(LEFT, "left; every result is answered for" if self.view().done else "left")
-        elif now >= self._leave_by:
-            waited = f"within {WAIT_FOR_ANSWERS:.0f} s"
-            self._leave(LEFT, f"left; no answer to {counted(self._unanswered, 'result')} {waited}")
-
-    def _leave_if_handed_back(self, now: float) -> None:
-        assert self.workload is not None
-        assert self._leave_by is not None
-        late = self.workload.leases.held
-        if late and now < self._leave_by and self._presence.welcomed:
-            return
-        self._do(self.workload.give_up(late, "handed-back", LEAVING, now), now)
-        self._leave(LEFT, f"handed {counted(self._handing_back, 'task')} back and left")
+        if self.workload is not None:
+            self._do(self.workload.give_up(held, "handed-back", LEAVING, now), now)
+        self._leave(LEFT, words)
 
     def _leave(self, code: int, text: str) -> None:
-        if self.over:
-            return
-        self.over = True
-        if self._presence.connected and self._presence.greeted:
-            topic = self.handshake.topic(topics.status)
-            self._commands.append(Send(topic, self.handshake.bye(lost=False), 1))
-        self._commands.append(Leave(code, text))
+        if not self.over:
+            self.over = True
+            self.voice.bye()
+            self.voice.commands.append(Leave(code, text))

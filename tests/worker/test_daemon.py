@@ -20,6 +20,7 @@ import pytest
 
 from protocol import messages, noise, topics
 from protocol.address import parse_address
+from protocol.clock import now
 from protocol.envelope import Wrapping, open_signed, plain, wrapping_of
 from protocol.identity import Identity
 from protocol.link import Link
@@ -329,7 +330,7 @@ async def test_broker_and_coordinator_may_go_and_come_back(tmp_path: Path) -> No
         async with asyncio.timeout(DEADLINE):
             assert await running == 0
     broker.kill()
-    view = daemon.session.view() if daemon.session else View()
+    view = daemon.session.view(now()) if daemon.session else View()
     assert (view.duplicate, view.accepted, view.done) == (1, 1, 2)
 
 

@@ -34,7 +34,7 @@ def joined(versions: int = 0) -> Desk:
     desk.welcomed()
     for version in range(versions):
         desk.hears_update(version)
-    assert desk.session.view().version == versions
+    assert desk.session.view(desk.now).version == versions
     desk.sent.clear()
     return desk
 
@@ -50,7 +50,7 @@ def says_hello_now(desk: Desk) -> messages.Hello:
 
 def ignored(desk: Desk) -> int:
     """Messages that counted for nothing since this was asked last."""
-    count, desk.session.ignored = desk.session.ignored, 0
+    count, desk.session.voice.ignored = desk.session.voice.ignored, 0
     return count
 
 
@@ -75,7 +75,7 @@ def test_a_delegate_leads_and_the_volunteer_is_told_who_appointed_it():
     assert [result.token for result in desk.told(messages.Result)] == [task.token]
     desk.host.grow(1)
     desk.hears_update(0)
-    assert desk.session.view().version == 1
+    assert desk.session.view(desk.now).version == 1
     assert ignored(desk) == 0
 
 
@@ -264,7 +264,7 @@ def test_an_announcement_of_the_same_epoch_but_an_earlier_version_is_no_news():
     desk.hears_update(2)
     desk.hears_epoch(desk.host.epoch("paused", reason="no space left on the disk"))
     desk.hears_epoch(running)
-    assert "no space left" in desk.session.view().idle_because
+    assert "no space left" in desk.session.view(desk.now).idle_because
 
 
 # A leader that comes back, and another one.
@@ -421,7 +421,7 @@ def test_a_lease_whose_version_is_gone_is_not_evaluated_for_nothing():
         desk.host.run, topics.peer("a" * 16, "aaaaaa"), desk.session.handshake.peer
     )
     desk.hears(topic, bytes([0]) + messages.encode(chunk))
-    assert desk.session.view().version == 12
+    assert desk.session.view(desk.now).version == 12
     (refusal,) = desk.told(messages.Refusal)
     assert (refusal.task, refusal.cause, refusal.token) == (waiting.task, "gone", waiting.token)
     assert desk.jobs == []
@@ -446,7 +446,7 @@ def test_a_paused_run_is_waited_for_however_long_it_takes(leader):
     desk.pass_time(7200.0, beats=False)
     assert desk.left is None
     assert desk.warnings.count("\n") == 0  # it is said once
-    assert "no space left on /data" in desk.session.view().idle_because
+    assert "no space left on /data" in desk.session.view(desk.now).idle_because
     assert desk.abandoned == []
     desk.sent.clear()
     # The broker may restart meanwhile, and says again what it kept.
@@ -461,7 +461,7 @@ def test_a_paused_run_is_waited_for_however_long_it_takes(leader):
     tokens = {result.token for result in desk.told(messages.Result)}
     assert tokens == {done.token, running.token}
     assert "the run is running" in text(desk)
-    assert "paused" not in desk.session.view().idle_because
+    assert "paused" not in desk.session.view(desk.now).idle_because
 
 
 def test_a_run_that_is_paused_when_we_come_is_waited_for():
@@ -473,7 +473,7 @@ def test_a_run_that_is_paused_when_we_come_is_waited_for():
     desk.ready()
     desk.pass_time(3600.0, beats=False)
     assert len(desk.hellos()) <= 4
-    assert desk.session.view().idle_because == "the run is paused by its host"
+    assert desk.session.view(desk.now).idle_because == "the run is paused by its host"
     desk.host = desk.host.other(2)
     desk.hears_epoch()
     says_hello_now(desk)
@@ -489,7 +489,7 @@ def test_an_old_leader_can_not_end_the_run_of_a_later_one():
         for state in ("stopped", "finished", "paused"):
             desk.hears_epoch(old.epoch(state))
         assert desk.left is None
-        assert desk.session.view().idle_because == "waiting for a task"
+        assert desk.session.view(desk.now).idle_because == "waiting for a task"
     desk.hears_epoch(desk.host.epoch("stopped"))
     assert desk.left is not None
 
@@ -532,7 +532,7 @@ def test_of_two_updates_for_one_version_that_of_the_later_epoch_is_applied(first
         for host in order:
             desk.hears(topic, host.update(version))
     assert ignored(desk) == 3
-    assert desk.session.view().version == 5
+    assert desk.session.view(desk.now).version == 5
     assert digest_of(desk) == rightful.digest()
     assert "dropping" not in desk.warnings
     assert "goes on" not in desk.warnings
@@ -565,7 +565,7 @@ def test_updates_of_earlier_epochs_are_what_catching_up_brings():
     desk.welcomed()
     for version in range(6):
         desk.hears(desk.inbox, third.update(version))
-    assert desk.session.view().version == 6
+    assert desk.session.view(desk.now).version == 6
     assert digest_of(desk) == third.digest()
     assert ignored(desk) == 0
 
@@ -592,18 +592,18 @@ def test_what_a_former_leader_made_meanwhile_is_undone_once_the_later_one_is_hea
     rightful = former.other(2, DELEGATE)
     former.grow(2)
     hears_updates(desk, former, 2, 3)
-    assert desk.session.view().version == 4
+    assert desk.session.view(desk.now).version == 4
     desk.host = rightful
     desk.hears_epoch()
     says_hello_now(desk)
-    assert desk.session.view().version == 4  # nothing says yet that this is not the run's
+    assert desk.session.view(desk.now).version == 4  # nothing says yet that this is not the run's
     rightful.grow(3)
     hears_updates(desk, rightful, 2)
     assert "dropping our state" in desk.warnings
     for _ in range(2 * MISMATCHES):
         for version in range(5):
             desk.hears(desk.inbox, rightful.update(version))
-    assert desk.session.view().version == 5
+    assert desk.session.view(desk.now).version == 5
     assert digest_of(desk) == rightful.digest()
     assert desk.left is None
 
@@ -620,7 +620,7 @@ def test_the_earliest_announcement_of_an_epoch_says_where_it_begins():
     desk.hears_epoch(early)  # which the broker kept and delivers late
     hears_updates(desk, former, 2)
     assert ignored(desk) == 1
-    assert desk.session.view().version == 2
+    assert desk.session.view(desk.now).version == 2
 
 
 def test_another_history_shows_at_the_announcement_where_that_proves_it():
@@ -645,7 +645,7 @@ def test_an_update_of_an_epoch_that_nobody_announced_waits_for_its_announcement(
     later.grow(1)
     hears_updates(desk, later, 1)
     assert ignored(desk) == 1
-    assert desk.session.view().version == 1
+    assert desk.session.view(desk.now).version == 1
     desk.host = later
     desk.hears_epoch()
     says_hello_now(desk)

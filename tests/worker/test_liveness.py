@@ -39,8 +39,8 @@ def test_a_laptop_that_sleeps_for_an_hour_comes_back_with_what_it_has() -> None:
     assert [result.task for result in desk.told(messages.Result)] == [2]
     for version in range(3):
         desk.hears(desk.host.inbox, desk.host.update(version))
-    assert desk.session.view().version == 3
-    assert desk.session.view().late == 1
+    assert desk.session.view(desk.now).version == 3
+    assert desk.session.view(desk.now).late == 1
     desk.is_told(desk.host.task(first=6))
     assert [job.task for job in desk.jobs] == [3], "it is a worker as before"
 

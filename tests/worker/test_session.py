@@ -255,12 +255,12 @@ def test_another_key_that_fits_the_name_ends_nothing_once_the_right_one_has_spok
     desk.hears_epoch()
     desk.hears_epoch(payload)
     assert desk.left is None
-    assert desk.session.ignored == 1
+    assert desk.session.voice.ignored == 1
     desk = Desk(host, expected=host.identity.fingerprint)
     desk.connected()
     desk.hears_epoch(payload[:-1] + bytes([payload[-1] ^ 1]))  # not signed by the key it names
     assert desk.left is None
-    assert desk.session.ignored == 1
+    assert desk.session.voice.ignored == 1
 
 
 @pytest.mark.parametrize("forgery", ["other key", "other run", "other signature", "cut"])
@@ -281,7 +281,7 @@ def test_a_forged_epoch_is_ignored(forgery):
     }[forgery]
     desk.hears_epoch(payload)
     assert desk.started == []
-    assert desk.session.ignored == 1
+    assert desk.session.voice.ignored == 1
     desk.hears_epoch()
     assert len(desk.started) == 1
 
@@ -426,7 +426,7 @@ def test_the_latest_answered_hello_decides_and_no_welcome_counts_twice():
     desk.hears(desk.inbox, old)
     desk.hears(desk.inbox, desk.host.welcome(second.topic, second.payload))
     desk.hears(desk.inbox, old)
-    assert desk.session.ignored == 1
+    assert desk.session.voice.ignored == 1
     desk.is_told(desk.host.task())
     assert len(desk.jobs) == 1
 
@@ -445,7 +445,7 @@ def test_a_welcome_for_another_session_is_ignored():
         messages.decode(welcome[65:]),
     )
     desk.hears(desk.inbox, wrong)
-    assert desk.session.ignored == 1
+    assert desk.session.voice.ignored == 1
     desk.hears(desk.inbox, welcome)
     assert "welcomed" in desk.said[-1].text
 
@@ -477,7 +477,7 @@ def test_a_task_is_evaluated_and_its_result_is_kept_until_it_is_answered():
     desk.is_told(messages.Acknowledge((task.task,), "late", "1 version old"))
     desk.pass_time(30.0)
     assert desk.told(messages.Result) == []
-    view = desk.session.view()
+    view = desk.session.view(desk.now)
     assert (view.done, view.late, view.episodes, view.steps) == (1, 1, 4, 28)
 
 
@@ -487,8 +487,8 @@ def test_an_answer_may_ride_on_the_next_task():
     desk.is_told(desk.host.task())
     desk.finishes()
     desk.is_told(desk.host.task(first=2, acknowledged=(1,)))
-    assert desk.session.view().accepted == 1
-    assert desk.session.view().unanswered == 0
+    assert desk.session.view(desk.now).accepted == 1
+    assert desk.session.view(desk.now).unanswered == 0
 
 
 def test_a_centre_task_and_one_of_an_earlier_version_are_evaluated_as_asked():
@@ -570,7 +570,7 @@ def test_duplicates_forgeries_and_garbage_are_ignored_and_counted():
     desk.hears(desk.inbox, desk.host.sealed(messages.Who()))
     desk.hears(desk.inbox, b"")
     assert len(desk.jobs) == 1
-    assert desk.session.ignored == 6
+    assert desk.session.voice.ignored == 6
     complaints = [say for say in desk.said if "ignored" in say.text]
     assert len(complaints) == 1  # not one for each
     desk.finishes()
@@ -693,7 +693,7 @@ def test_a_newcomer_to_an_old_run_takes_tasks_only_once_it_is_in_step():
     assert desk.host.hello.credit == 0
     assert desk.told(messages.CatchUp) == [messages.CatchUp(0)]
     assert desk.told(messages.Credit) == []
-    assert "catching up from version 0 to 4" in desk.session.view().idle_because
+    assert "catching up from version 0 to 4" in desk.session.view(desk.now).idle_because
     for version in range(4):
         desk.hears(desk.inbox, desk.host.update(version))
     assert desk.told(messages.Credit) == [messages.Credit(2, 4)]
@@ -708,13 +708,13 @@ def test_updates_and_manifests_count_only_with_the_signature_of_the_run():
         for context in (desk.host.run, "other-00000000"):
             identity = other.identity if context == desk.host.run else desk.host.identity
             desk.hears(desk.inbox, signed(identity, label, (context,), message))
-    assert desk.session.ignored == 4
-    assert desk.session.view().version == 0
+    assert desk.session.voice.ignored == 4
+    assert desk.session.view(desk.now).version == 0
     assert desk.told(messages.ChunkRequest) == []
     desk.hears(desk.inbox, desk.host.signed("manifest", manifest))
     assert len(desk.told(messages.ChunkRequest)) == 1
     desk.hears_update(0)
-    assert desk.session.view().version == 1
+    assert desk.session.view(desk.now).version == 1
 
 
 def test_a_task_may_come_while_version_0_is_still_being_made():
@@ -766,7 +766,7 @@ def test_after_a_reconnect_it_says_hello_and_sends_what_was_not_answered():
     desk.obey(desk.session.disconnected(desk.now))
     desk.pass_time(60.0, beats=False)
     assert desk.sent == []
-    assert "no connection" not in desk.session.view().idle_because  # it is busy
+    assert "no connection" not in desk.session.view(desk.now).idle_because  # it is busy
     desk.connected()
     desk.is_welcomed()
     assert desk.host.key != old_key
@@ -831,7 +831,7 @@ def test_a_coordinator_that_is_gone_is_waited_for_and_greeted_when_it_is_back():
     assert desk.hellos() == []
     assert desk.told(messages.Result) == []
     assert desk.warnings.count("gone") == 1
-    assert desk.session.view().idle_because == "the coordinator is gone"
+    assert desk.session.view(desk.now).idle_because == "the coordinator is gone"
     desk.hears_beat()
     assert "is back" in desk.warnings
     desk.pass_time(0.1)
@@ -846,7 +846,7 @@ def test_a_forged_goodbye_of_the_coordinator_stops_nobody():
         desk.hears_beat(desk.host.beat("lost"))
         desk.pass_time(2.0)  # with the true beats among them
     assert desk.warnings == ""
-    assert desk.session.view().idle_because != "the coordinator is gone"
+    assert desk.session.view(desk.now).idle_because != "the coordinator is gone"
     desk.is_told(desk.host.task())
     desk.finishes()
     assert len(desk.told(messages.Result)) == 1

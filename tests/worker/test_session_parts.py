@@ -12,7 +12,7 @@ from protocol import messages, topics
 from protocol.messages import Part
 from protocol.normalizer import no_observations
 from tests.worker.test_session import Desk, done, host_of, said_bye
-from worker import session
+from worker import leaving
 from worker.commands import Evaluate
 from worker.evaluation.jobs import Evaluation
 
@@ -52,18 +52,18 @@ def test_each_part_is_sent_when_it_is_there_and_kept_until_its_name_is_answered(
     assert (left.first, left.count, left.part) == (10, 1, Part(0, 5))
     assert {part.token for part in (middle, left)} == {task.token}
     assert messages.result_arrays(middle)[0].tolist() == [[12.5, -12.25], [13.5, -13.25]]
-    view = desk.session.view()
+    view = desk.session.view(desk.now)
     assert (view.running, view.done, view.unanswered, view.episodes) == (1, 0, 2, 6)
     desk.is_told(messages.Acknowledge(((1, 2),), "accepted"))
     desk.pass_time(14.0)
     assert desk.told(messages.Result) == [left]
     desk.is_told(desk.host.task(first=0, count=1, acknowledged=((1, 0), 1)))
-    assert desk.session.view().unanswered == 0
+    assert desk.session.view(desk.now).unanswered == 0
     evaluates(desk, 11, 1)
     evaluates(desk, 14, 2)
     second, last = desk.told(messages.Result)
     assert (second.part, last.part) == (Part(1, 4), Part(4, 0))
-    view = desk.session.view()
+    view = desk.session.view(desk.now)
     assert (view.running, view.done, view.accepted, view.episodes) == (1, 1, 2, 12)
     assert desk.told(messages.Refusal) == []
 
@@ -73,7 +73,7 @@ def test_an_answer_for_the_whole_or_another_part_leaves_a_part_where_it_is() -> 
     evaluates(desk, 12, 2)
     for names in ((1,), ((1, 0),), ((2, 2),), (2,)):
         desk.is_told(messages.Acknowledge(names, "accepted"))
-    assert desk.session.view().unanswered == 1
+    assert desk.session.view(desk.now).unanswered == 1
 
 
 @settings(max_examples=60, deadline=None)
@@ -87,7 +87,7 @@ def test_any_cut_of_a_task_in_any_order_makes_up_the_whole(data: st.DataObject) 
     pieces = [(task.first + begin, end - begin) for begin, end in pairwise(edges)]
     order = data.draw(st.permutations(pieces))
     for first, count in order:
-        assert desk.session.view().running == 1
+        assert desk.session.view(desk.now).running == 1
         evaluates(desk, first, count)
     results = sorted(desk.told(messages.Result), key=lambda result: result.first)
     assert len(results) == len(pieces)
@@ -99,7 +99,7 @@ def test_any_cut_of_a_task_in_any_order_makes_up_the_whole(data: st.DataObject) 
         assert result.first - part.before == task.first
         assert part.before + result.count + part.after == task.count
     assert (results[0].part is None) == (len(results) == 1), "a whole result is no part"
-    assert desk.session.view().running == 0
+    assert desk.session.view(desk.now).running == 0
 
 
 def test_after_a_reconnect_a_hello_names_the_lease_once_and_every_part_is_sent_again() -> None:
@@ -174,7 +174,7 @@ def test_handing_back_sends_what_is_finished_then_the_rest_and_leaves() -> None:
 def test_what_the_evaluation_does_not_hand_over_is_not_waited_for() -> None:
     desk, task = desk_with_a_task()
     desk.obey(desk.session.hand_back(desk.now))
-    desk.pass_time(session.HAND_BACK_WITHIN - 0.1)
+    desk.pass_time(leaving.HAND_BACK_WITHIN - 0.1)
     assert desk.left is None
     desk.pass_time(0.2)
     assert desk.left is not None
@@ -221,7 +221,7 @@ def test_a_failure_after_a_part_costs_the_rest_alone() -> None:
     desk.obey(desk.session.evaluation_failed(task.task, "the process was killed", desk.now))
     (refusal,) = desk.told(messages.Refusal)
     assert (refusal.task, refusal.cause) == (task.task, "worker")
-    assert desk.session.view().unanswered == 1
+    assert desk.session.view(desk.now).unanswered == 1
     desk.told(messages.Result)
     desk.pass_time(2.0)
     desk.is_told(messages.Notice("hello-again", ""))
@@ -277,7 +277,7 @@ def test_parts_of_wrong_parameters_are_not_sent() -> None:
     assert desk.session.evaluated(task.task, done(job), desk.now) == []
     assert desk.session.abandoned(task.task, desk.now) == []
     assert desk.told(messages.Result) == []
-    assert desk.session.view().unanswered == 0
+    assert desk.session.view(desk.now).unanswered == 0
 
 
 def test_a_part_that_no_message_can_hold_ends_its_task() -> None:
@@ -296,7 +296,7 @@ def test_a_part_that_no_message_can_hold_ends_its_task() -> None:
     assert "300 of 300" in refusal.reason
     assert desk.abandoned == [task.task]
     assert len(desk.told(messages.Result)) == 1
-    assert desk.session.view().running == 0
+    assert desk.session.view(desk.now).running == 0
 
 
 def test_a_whole_result_costs_one_byte_for_not_being_a_part() -> None:

@@ -28,9 +28,9 @@ def test_the_volunteer_reads_one_line_and_sees_for_how_long() -> None:
         desk.pass_time(4.0)
     assert desk.warnings.count("slowed down by the coordinator") == 1
     assert "for 20 s: 5,120 workers wait for a welcome" in desk.warnings
-    assert desk.session.view().idle_because == "slowed down by the coordinator for 16 s"
+    assert desk.session.view(desk.now).idle_because == "slowed down by the coordinator for 16 s"
     desk.pass_time(17.0)
-    assert desk.session.view().idle_because == "waiting for a task"
+    assert desk.session.view(desk.now).idle_because == "waiting for a task"
     desk.is_told(slow_down())
     assert desk.warnings.count("slowed down by the coordinator") == 2
 
@@ -126,4 +126,4 @@ def test_only_the_coordinator_can_slow_us_down() -> None:
     forged.key = b"k" * 32
     desk.hears(desk.host.inbox, forged.sealed(slow_down(600.0)))
     assert "slowed" not in desk.warnings
-    assert desk.session.view().idle_because == "waiting for a task"
+    assert desk.session.view(desk.now).idle_because == "waiting for a task"
