@@ -9,7 +9,7 @@ import numpy as np
 from coordinator.pool.events import Arrived, HeldLease, SessionId
 from protocol import normalizer
 from protocol.identity import verify_lease_token
-from protocol.messages import Held, Part, Result, result_arrays
+from protocol.messages import Held, Result, result_arrays
 from protocol.packing import WireError
 from protocol.spec import LONGEST_EPISODE, RunSpec
 
@@ -17,20 +17,7 @@ from protocol.spec import LONGEST_EPISODE, RunSpec
 def judge(spec: RunSpec, run: str, secret: bytes, id: SessionId, result: Result) -> Arrived:
     """The pool's event for this result. Raises `WireError` with the reason to refuse it."""
     # Only a range that was leased has a token: a part that is of no lease can't be authentic.
-    part = result.part or Part(0, 0)
-    authentic = verify_lease_token(
-        secret,
-        result.token,
-        run,
-        result.task,
-        id.worker,
-        result.version,
-        result.first - part.before,
-        part.before + result.count + part.after,
-        result.episodes,
-        result.kind,
-    )
-    if not authentic:
+    if not _authentic(run, secret, id, result.lease):
         raise WireError("this worker never had a lease of that range")
     returns, lengths = result_arrays(result)
     longest = spec.environment.max_steps or LONGEST_EPISODE
@@ -64,18 +51,23 @@ def genuine(run: str, secret: bytes, id: SessionId, held: Sequence[Held]) -> tup
     return tuple(
         HeldLease(lease.task, lease.kind, lease.version, lease.first, lease.count)
         for lease in held
-        if verify_lease_token(
-            secret,
-            lease.token,
-            run,
-            lease.task,
-            id.worker,
-            lease.version,
-            lease.first,
-            lease.count,
-            lease.episodes,
-            lease.kind,
-        )
+        if _authentic(run, secret, id, lease)
+    )
+
+
+def _authentic(run: str, secret: bytes, id: SessionId, lease: Held) -> bool:
+    """Whether this worker was really given a lease."""
+    return verify_lease_token(
+        secret,
+        lease.token,
+        run,
+        lease.task,
+        id.worker,
+        lease.version,
+        lease.first,
+        lease.count,
+        lease.episodes,
+        lease.kind,
     )
 
 

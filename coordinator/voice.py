@@ -13,8 +13,6 @@ from protocol.link import Link
 from protocol.messages import Phase, RunState
 from protocol.spec import PROTOCOL_VERSION, RunSpec
 
-LONGEST_REASON = 500
-
 
 class Voice:
     """Puts what was decided into messages, each proved as `protocol.envelope` says."""
@@ -62,7 +60,7 @@ class Voice:
 
     def acknowledge(self, peer: Peer, command: SendAcknowledge) -> None:
         """The answer for results."""
-        reason = command.reason[:LONGEST_REASON]
+        reason = command.reason[: messages.MAX_REASON]
         self._tell(peer, messages.Acknowledge(command.results, command.outcome, reason))
 
     def ask_for_hello(self, peer: Peer) -> None:
@@ -71,7 +69,7 @@ class Voice:
 
     def slow_down(self, peer: Peer, seconds: float, why: str) -> None:
         """The session should say nothing that can wait for so long."""
-        self._tell(peer, messages.Notice("slow-down", why[:LONGEST_REASON], seconds))
+        self._tell(peer, messages.Notice("slow-down", why[: messages.MAX_REASON], seconds))
 
     def entrust(self, peer: Peer) -> None:
         """The run's secret, to a session of somebody who may lead the run after us."""
@@ -108,7 +106,7 @@ class Voice:
             state=state,
             version=version,
             digest=digest,
-            reason=reason[:LONGEST_REASON],
+            reason=reason[: messages.MAX_REASON],
             leader=leader.signer,
             charters=leader.authority.charters,
             judged=judged,

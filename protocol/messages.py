@@ -25,6 +25,12 @@ MAX_DIRECTION = 2**47
 """Directions stay below this: an episode index is direction * 65536 + episode, below 2^63."""
 CHUNK = 192 * 1024
 """Bytes of a snapshot chunk."""
+MAX_REASON = 500
+"""Characters of a reason."""
+MAX_FAILURES = 256
+"""Directions that a result can tell to have failed."""
+MAX_FAILURE_REASON = 200
+"""Characters of why one of them did."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Version = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
@@ -35,7 +41,7 @@ Token = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Key = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 Nonce = Annotated[bytes, msgspec.Meta(min_length=16, max_length=16)]
 Label = Annotated[str, msgspec.Meta(max_length=64)]
-Reason = Annotated[str, msgspec.Meta(max_length=500)]
+Reason = Annotated[str, msgspec.Meta(max_length=MAX_REASON)]
 Packed = Annotated[bytes, msgspec.Meta(max_length=250_000)]
 EpochNumber = Annotated[int, msgspec.Meta(ge=1, le=2**30)]
 Rank = Annotated[int, msgspec.Meta(ge=0, le=8)]
@@ -235,6 +241,19 @@ class Task(Message, frozen=True, tag=6):
     acknowledged: Annotated[tuple[ResultName, ...], msgspec.Meta(max_length=256)] = ()
     """results of this session that the coordinator now answers for"""
 
+    @property
+    def lease(self) -> Held:
+        """What is lent with it."""
+        return Held(
+            self.task,
+            self.kind,
+            self.version,
+            self.first,
+            self.count,
+            self.episodes,
+            self.token,
+        )
+
 
 class Result(Message, frozen=True, tag=7):
     """Returns, lengths and observation sums of a task or a part of it; MAC under the session key.
@@ -257,8 +276,8 @@ class Result(Message, frozen=True, tag=7):
     lengths: Packed
     observed: Packed = b""
     failed: Annotated[
-        tuple[tuple[Direction, Annotated[str, msgspec.Meta(max_length=200)]], ...],
-        msgspec.Meta(max_length=256),
+        tuple[tuple[Direction, Annotated[str, msgspec.Meta(max_length=MAX_FAILURE_REASON)]], ...],
+        msgspec.Meta(max_length=MAX_FAILURES),
     ] = ()
     part: Part | None = None
     """None: the whole lease"""
@@ -267,6 +286,20 @@ class Result(Message, frozen=True, tag=7):
     def name(self) -> ResultName:
         """What it is called in acknowledgements."""
         return self.task if self.part is None else (self.task, self.part.before)
+
+    @property
+    def lease(self) -> Held:
+        """The lease that it answers, or a part of which it answers."""
+        part = self.part or Part(0, 0)
+        return Held(
+            self.task,
+            self.kind,
+            self.version,
+            self.first - part.before,
+            part.before + self.count + part.after,
+            self.episodes,
+            self.token,
+        )
 
 
 class Refusal(Message, frozen=True, tag=8):

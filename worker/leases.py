@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from protocol.messages import MAX_DIRECTION, Held, Task
+from protocol.messages import MAX_DIRECTION, Task
 from protocol.spec import RunSpec
 
 MOST_HELD = 64
@@ -31,20 +31,6 @@ class Lease:
     running: bool = False
     finished: int = 0
     ending: str = ""
-
-    @property
-    def named(self) -> Held:
-        """As a hello tells it."""
-        task = self.task
-        return Held(
-            task.task,
-            task.kind,
-            task.version,
-            task.first,
-            task.count,
-            task.episodes,
-            task.token,
-        )
 
 
 class Leases:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from protocol import normalizer
-from protocol.messages import Held, Part, Result, Task, encode, pack_returns
+from protocol.messages import MAX_FAILURES, Part, Result, Task, encode, pack_returns
 from protocol.packing import MAX_MESSAGE
 from worker.evaluation.jobs import Evaluation
 
-MOST_FAILURES = 256
-"""Failed directions that one result can name."""
 ENVELOPE = 64
 """Bytes of a message that are left to its wrapping, and some."""
 
@@ -20,7 +18,7 @@ class NoResultError(Exception):
 def result_of(task: Task, evaluation: Evaluation) -> Result:
     """The result of a task, or the part of it that was evaluated. Raises `NoResultError`."""
     count = len(evaluation.returns)
-    if len(evaluation.failed) > MOST_FAILURES:
+    if len(evaluation.failed) > MAX_FAILURES:
         first = evaluation.failed[0][1]
         raise NoResultError(
             f"{len(evaluation.failed)} of {count} directions fail, at first: {first}"
@@ -40,24 +38,10 @@ def result_of(task: Task, evaluation: Evaluation) -> Result:
         returns=returns,
         lengths=lengths,
         observed=b"" if observed is None else normalizer.to_bytes(observed),
-        failed=tuple((direction, reason[:200]) for direction, reason in evaluation.failed),
+        failed=evaluation.failed,
         part=Part(before, after) if before or after else None,
     )
     size = len(encode(result))
     if size > MAX_MESSAGE - ENVELOPE:
         raise NoResultError(f"its result has {size:,} bytes, over the limit of a message")
     return result
-
-
-def lease_of(result: Result) -> Held:
-    """The lease that a result answers, or a part of which it answers."""
-    part = result.part or Part(0, 0)
-    return Held(
-        result.task,
-        result.kind,
-        result.version,
-        result.first - part.before,
-        part.before + result.count + part.after,
-        result.episodes,
-        result.token,
-    )

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from protocol.messages import Cause, Held, Outcome, Refusal, ResultName, Task
+from protocol.messages import MAX_REASON, Cause, Held, Outcome, Refusal, ResultName, Task
 from protocol.packing import WireError
 from protocol.spec import RunSpec
 from worker import replica
@@ -19,7 +19,7 @@ from worker.evaluation.jobs import Evaluation, EvaluationJob
 from worker.leases import MOST_HELD, Lease, Leases, unfit
 from worker.outbox import Outbox
 from worker.replica import Replica, Standing
-from worker.results import NoResultError, lease_of, result_of
+from worker.results import NoResultError, result_of
 
 WAIT_FOR_VERSION = 30.0
 """Seconds that a task may wait for its version."""
@@ -131,9 +131,9 @@ class Workload:
         """The leases that we can answer, of whatever epoch: those at work first, then those that
         wait, then those whose results nobody has answered for."""
         leases = (*self.leases.running, *self.leases.waiting)
-        named = {lease.task.task: lease.named for lease in leases}
+        named = {lease.task.task: lease.task.lease for lease in leases}
         for result in self.outbox.results:
-            named.setdefault(result.task, lease_of(result))
+            named.setdefault(result.task, result.lease)
         ending = {lease.task.task for lease in leases if lease.ending}
         for task in self._given_back | ending:
             named.pop(task, None)
@@ -198,4 +198,4 @@ class Workload:
 
 
 def _refusal(task: Task, cause: Cause, reason: str) -> Refusal:
-    return Refusal(task.task, task.token, cause, reason[:500])
+    return Refusal(task.task, task.token, cause, reason[:MAX_REASON])

@@ -621,7 +621,7 @@ def test_failed_episodes_travel_in_the_result_and_too_many_do_not():
     desk.is_told(desk.host.task(first=10, count=2))
     returns = np.array([[1.0, 2.0], [np.nan, np.nan]])
     failing = Evaluation(
-        10, returns, np.array([[3, 3], [0, 0]]), no_observations(4), ((11, "x" * 300),)
+        10, returns, np.array([[3, 3], [0, 0]]), no_observations(4), ((11, "x" * 200),)
     )
     desk.finishes(evaluation=failing)
     (result,) = desk.told(messages.Result)

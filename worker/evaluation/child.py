@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 ALIVE_SECONDS = 1.0
 REST_SECONDS = 0.05
 """Rest at a time, after which cancelled parts and signs of life are thought of."""
-REASON_LENGTH = 1000
 PR_SET_PDEATHSIG = 1
 
 
@@ -146,7 +145,7 @@ class Child:
             if request.share < 1.0:
                 self.throttle = Throttle(request.share, time.process_time(), time.monotonic())
         except ShoalError as error:
-            self.say(pipe.Unavailable(one_line(str(error), REASON_LENGTH)))
+            self.say(pipe.Unavailable(one_line(str(error), pipe.REASON_LENGTH)))
         except Exception as error:
             traceback.print_exc()
             self.say(pipe.Unavailable(f"evaluation can't start here: {words_of(error)}"))
@@ -171,7 +170,7 @@ class Child:
         except Interrupted:
             self.say(pipe.Failed(request.part, "cancelled"))
         except ShoalError as error:
-            self.say(pipe.Failed(request.part, one_line(str(error), REASON_LENGTH)))
+            self.say(pipe.Failed(request.part, one_line(str(error), pipe.REASON_LENGTH)))
         except Exception as error:
             traceback.print_exc()
             self.say(pipe.Failed(request.part, f"evaluation broke off: {words_of(error)}"))

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol import normalizer, spec
+from protocol.messages import MAX_FAILURE_REASON
 from protocol.packing import WireError
 from protocol.spec import RunSpec
 from worker.evaluation import pipe
 from worker.evaluation.jobs import (
-    REASON_LENGTH,
     EnvironmentUnavailable,
     Evaluation,
     EvaluationJob,
@@ -419,5 +419,5 @@ def _crashed(run_spec: RunSpec, job: EvaluationJob, reason: str) -> Evaluation:
         observed=normalizer.no_observations(run_spec.environment.observation.size)
         if counted
         else None,
-        failed=((job.first, reason[:REASON_LENGTH]),),
+        failed=((job.first, reason[:MAX_FAILURE_REASON]),),
     )

@@ -14,9 +14,6 @@ from protocol.errors import ShoalError
 from protocol.messages import TaskKind
 from protocol.normalizer import NormalizerState, ObservationSums
 
-REASON_LENGTH = 200
-"""Characters of why an episode failed."""
-
 
 class EnvironmentUnavailable(ShoalError):  # noqa: N818 - a state of this machine
     """This machine can't run the environment of the run; the message says why and what to do."""
@@ -65,7 +62,8 @@ class Evaluation:
         lengths: int64, same shape: steps, summed over its episodes; 0 where one failed.
         observed: sums over the frames of the directions that did not fail; None without normaliser
             and for the centre.
-        failed: (direction or centre episode, reason) of each that failed, in order.
+        failed: (direction or centre episode, reason of at most `MAX_FAILURE_REASON` characters) of
+            each that failed, in order.
         seconds: of a child's time.
     """
 

@@ -11,7 +11,7 @@ from typing import Annotated, BinaryIO
 
 import msgspec
 
-from protocol.messages import TaskKind
+from protocol.messages import MAX_FAILURE_REASON, TaskKind
 from protocol.packing import WireError
 from protocol.spec import MAX_PARAMETERS, RunSpec
 
@@ -19,7 +19,10 @@ HEADER = 4
 REQUEST_LIMIT = 8 * MAX_PARAMETERS
 """Bytes of the largest request: parameters, and as many observation statistics."""
 
-Reason = Annotated[str, msgspec.Meta(max_length=1000)]
+REASON_LENGTH = 1000
+"""Characters of why something came to nothing."""
+
+Reason = Annotated[str, msgspec.Meta(max_length=REASON_LENGTH)]
 
 
 class Message(msgspec.Struct, frozen=True, array_like=True):
@@ -91,7 +94,7 @@ class Evaluated(Message, frozen=True, tag=3):
     returns: bytes
     lengths: bytes
     observed: bytes
-    failed: tuple[tuple[int, Annotated[str, msgspec.Meta(max_length=200)]], ...]
+    failed: tuple[tuple[int, Annotated[str, msgspec.Meta(max_length=MAX_FAILURE_REASON)]], ...]
     seconds: Annotated[float, msgspec.Meta(ge=0.0)]
 
 

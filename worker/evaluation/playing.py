@@ -9,8 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.messages import LARGEST_RETURN
-from worker.evaluation.jobs import REASON_LENGTH
+from protocol.messages import LARGEST_RETURN, MAX_FAILURE_REASON
 from worker.evaluation.words import words_of
 from worker.policies.dense import DensePolicy, View
 
@@ -222,7 +221,7 @@ class Play:
         group = self.episodes[position].group
         known = self.failures.get(group)
         if known is None or position < known[0]:
-            self.failures[group] = (position, reason[:REASON_LENGTH])
+            self.failures[group] = (position, reason[:MAX_FAILURE_REASON])
         self.discard(lane)
 
     def discard(self, lane: int) -> None:
