@@ -17,6 +17,7 @@ from coordinator.serving import Serving
 from coordinator.voice import Voice
 from protocol import messages, replay
 from protocol.clock import now
+from protocol.packing import MAX_MESSAGE
 from protocol.spec import RunSpec
 from protocol.wire_count import WireCount
 
@@ -47,10 +48,12 @@ class Maker:
         decide: Callable[[Event], None],
         beat: Callable[[], None],
         on_update: Callable[[Progress], None],
+        say: Callable[[str], None],
         over: asyncio.Event,
     ) -> None:
         """`recovered` is where the run was when we began to lead; `sessions` are the pool's, to
-        which `decide` passes events. No update is kept any more once the run is `over`."""
+        which `decide` passes events; `say` takes a line for people. No update is kept any more once
+        the run is `over`."""
         self.progress = progress
         self._spec = spec
         self._rules = replay.arithmetic(spec)
@@ -68,6 +71,7 @@ class Maker:
         self._decide = decide
         self._beat = beat
         self._on_update = on_update
+        self._say = say
         self._over = over
 
     @property
@@ -101,6 +105,13 @@ class Maker:
         self._versions.add(made.after, made.update.digest_after)
         if made.proof is not None:
             self._serving.reached(made.after.version, made.proof, self._in_step())
+        if made.left_out:
+            self._say(
+                f"update {made.update.version} goes without {made.left_out:,} late members: with "
+                f"them it does not fit a message of {MAX_MESSAGE:,} bytes; next time give a lower "
+                f"strategy.population ({self._spec.strategy.population:,}) or pool.stale_share "
+                f"({self._spec.pool.stale_share:g})"
+            )
         self._voice.update(payload)
         self._decide(Updated(made.after.version))
         self._beat()

@@ -214,6 +214,7 @@ class Server:
             decide=self._decide,
             beat=self._beat,
             on_update=on_update,
+            say=self._say,
             over=self._over,
         )
         self._watch = Watch(

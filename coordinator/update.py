@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -53,6 +53,8 @@ class Made:
     """sessions whose returns counted"""
     proof: Proof | None
     """of the state that it leads to, at snapshot versions"""
+    left_out: int = 0
+    """accepted members that it does without, since they fit no message"""
 
 
 def make_signed(
@@ -68,9 +70,10 @@ def make_signed(
 
     `judged`: evaluations of the centre to tell with it, at most MOST_JUDGED; `seconds`: that the
     run has been led for. Where it would be too large for a message, returns of earlier versions are
-    left out. Raises `UpdateError` where it is too large all the same, or leads nowhere.
+    left out, the oldest first. Raises `UpdateError` where it is too large all the same, or leads
+    nowhere.
     """
-    for candidate in (closed, _without_late(closed)):
+    for candidate in _less_and_less(closed):
         try:
             made = make(spec, rules, before, leader.epoch, candidate)
         except (ValueError, OverflowError) as error:
@@ -82,7 +85,8 @@ def make_signed(
             seconds=seconds,
             workers=made.workers,
         )
-        made = dataclasses.replace(made, update=said)
+        left_out = _members(closed) - _members(candidate)
+        made = dataclasses.replace(made, update=said, left_out=left_out)
         payload = signed(leader.identity, "update", (leader.run,), made.update)
         if _is_readable(payload):
             return made, payload
@@ -177,10 +181,17 @@ def _is_readable(payload: bytes) -> bool:
     return True
 
 
-def _without_late(closed: CloseBatch) -> CloseBatch:
-    """The same batch without returns of earlier versions."""
-    fresh = tuple(part for part in closed.contributions if part.version == closed.version)
-    return CloseBatch(closed.version, fresh, closed.dropped)
+def _less_and_less(closed: CloseBatch) -> Iterator[CloseBatch]:
+    """The batch; then, one after the other, without the returns of its oldest versions."""
+    yield closed
+    for oldest in sorted({part.version for part in closed.contributions} - {closed.version}):
+        fresher = tuple(part for part in closed.contributions if part.version > oldest)
+        yield dataclasses.replace(closed, contributions=fresher)
+
+
+def _members(closed: CloseBatch) -> int:
+    """Members whose returns it brings."""
+    return sum(2 * int(np.count_nonzero(_valid(part))) for part in closed.contributions)
 
 
 def _group(spec: RunSpec, contribution: Contribution) -> tuple[int, int]:

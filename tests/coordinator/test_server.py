@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import random
 import resource
@@ -393,6 +394,22 @@ async def test_stop_waits_for_an_update_that_is_being_made(
         await worker.until(lambda: worker.heard.epochs[-1].state == "stopped")
         assert not worker.heard.updates
     assert outcome.updates == 0 and updates_of(run) == []
+
+
+async def test_who_watches_is_told_what_an_update_goes_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_signed = update.make_signed
+
+    def crowded(*arguments: Any) -> Any:
+        made, payload = make_signed(*arguments)
+        return dataclasses.replace(made, left_out=1_234), payload
+
+    monkeypatch.setattr(update, "make_signed", crowded)
+    async with led(spec_of(), tmp_path) as run, run.worker() as worker:
+        await worker.until(lambda: worker.version > 0)
+        told = [line for line in run.lines if "1,234 late members" in line]
+        assert told[0].startswith("update 0 goes without") and "strategy.population" in told[0]
 
 
 @contextlib.contextmanager

@@ -201,11 +201,23 @@ def test_late_returns_are_left_out_where_a_message_could_not_hold_them() -> None
     )
     assert len(payload) <= MAX_MESSAGE
     assert made.update.late == 0 and made.members == LARGE.strategy.population
+    assert made.left_out == LARGE.strategy.population
     assert made.update.dropped == (5,)
     message = open_signed(payload, IDENTITY.public_key, "update", (RUN,))
     assert isinstance(message, messages.Update)
     after = replay.follow(LARGE, rules, before, message)
     assert state.params_digest(after.theta) == made.update.digest_after
+
+
+def test_only_the_oldest_returns_are_left_out_where_that_is_enough() -> None:
+    spec = msgspec.structs.replace(LARGE, pool=msgspec.structs.replace(LARGE.pool, max_staleness=2))
+    before = dataclasses.replace(replay.initial_state(spec), version=2)
+    oldest, old, fresh = large(0, 0), large(1, 1), large(2, 2)
+    few = dataclasses.replace(old, returns=old.returns[:3], lengths=old.lengths[:3])
+    closed = CloseBatch(2, (oldest, few, fresh), ())
+    made, _ = update.make_signed(spec, replay.arithmetic(spec), LEADER, before, closed)
+    assert [cohort.version for cohort in made.update.cohorts] == [1, 2]
+    assert (made.update.late, made.left_out) == (6, spec.strategy.population)
 
 
 def test_a_few_late_returns_far_apart_take_a_few_bytes() -> None:
