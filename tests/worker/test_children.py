@@ -17,6 +17,7 @@ from protocol import noise, normalizer
 from protocol.spec import RunSpec
 from tests.worker import reference
 from tests.worker.reference import TOYS, run_spec
+from tests.worker.toy_environments import LONG
 from worker.evaluation import children as hands
 from worker.evaluation import environments, pipe, progress
 from worker.evaluation.children import Evaluators
@@ -326,6 +327,30 @@ async def test_what_ends_processes_fails_alone_and_by_name(monkeypatch):
     await evaluators.close()
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
+async def test_the_end_of_a_process_is_seen_though_what_it_started_goes_on():
+    evaluators = await started(toy(trouble="fork", every=EVERY), 1)
+    began = time.monotonic()
+    found = await whole(evaluators, cursed())
+    assert found.failed == ((cursed().first, "twice its process died (exit code 4)"),)
+    assert time.monotonic() - began < LONG
+    await evaluators.close()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
+async def test_closing_does_not_wait_for_what_a_process_started():
+    evaluators = await started(toy(trouble="serve", every=EVERY), 1)
+    job = asyncio.create_task(whole(evaluators, cursed()))
+    await until(lambda: any(child.parts for child in evaluators._children))
+    (pid,) = processes(evaluators)
+    await until(lambda: children_of(pid) != [])
+    began = time.monotonic()
+    await evaluators.close()
+    assert time.monotonic() - began < LONG / 2
+    with pytest.raises(WorkerFailure):
+        await job
+
+
 async def test_an_episode_of_the_centre_that_ends_its_process_is_named_by_its_number():
     found = hands._crashed(toy(), EvaluationJob("centre", 0, 7, 1), "x" * 999)
     assert found.failed == ((7, "x" * 200),)
@@ -415,6 +440,12 @@ async def test_the_first_child_that_is_ready_starts_and_others_join_it():
     assert len(evaluators.numeric_class) == 16
     await assert_usable(evaluators)
     await evaluators.close()
+
+
+def children_of(pid: int) -> list[str]:
+    """What a process has started, where the kernel tells."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [child for task in tasks for child in task.read_text().split()]
 
 
 def cpu_seconds(pid: int) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -13,6 +14,9 @@ import gymnasium
 import numpy as np
 from gymnasium.envs.registration import register
 from gymnasium.spaces import Box, Discrete, MultiBinary
+
+LONG = 15.0
+"""Seconds that what is left behind goes on."""
 
 
 class Panic(BaseException):
@@ -83,9 +87,17 @@ class Walk(gymnasium.Env[Any, Any]):
                 os._exit(3)
             if self.trouble == "crash":
                 os.kill(os.getpid(), signal.SIGSEGV)
+            if self.trouble == "fork":  # a server of its own, which has all that we have
+                if not os.fork():
+                    os.setsid()
+                    time.sleep(LONG)
+                    os._exit(0)
+                os._exit(4)
+            if self.trouble == "serve":  # a server of its own, which writes where we do
+                subprocess.Popen(["sleep", f"{LONG}"], start_new_session=True)
             if self.trouble == "slow" and self.gate:
                 Path(self.gate).touch()
-            if self.trouble == "hang":
+            if self.trouble in ("hang", "serve"):
                 while not (self.gate and os.path.exists(self.gate)):  # noqa: PTH110
                     time.sleep(0.01)
             reward = {"nan": float("nan"), "infinite": float("inf"), "word": "much"}.get(

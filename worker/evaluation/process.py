@@ -18,11 +18,30 @@ from worker.evaluation.parts import Part
 SINGLE_THREADED = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"), "1"
 )
+ENDS_WITHIN = 2.0  # seconds that a child which closed its pipe has to end by itself
+STREAM_LIMIT = 1 << 16  # bytes that are read ahead
 LAST_WORDS = 2048  # bytes kept of what a child writes to its error stream
 
 
 class Lost(Exception):  # noqa: N818 - what happened to the child, said as such
     """A child is gone or past hope; the message says how, without naming it: `died (SIGSEGV)`."""
+
+
+class Streams(asyncio.subprocess.SubprocessStreamProtocol):
+    """The pipes of a process, and the moment of its end.
+
+    `Process.wait` comes later: it waits for the pipes, which something that the process started and
+    left behind may hold open for ever.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(STREAM_LIMIT, asyncio.get_running_loop())
+        self.exited = asyncio.Event()
+
+    def process_exited(self) -> None:
+        """The process has ended."""
+        super().process_exited()
+        self.exited.set()
 
 
 class Child:
@@ -36,9 +55,12 @@ class Child:
         ending: whether it is past hope.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, transport: asyncio.SubprocessTransport, streams: Streams) -> None:
+        self.process = process = asyncio.subprocess.Process(
+            transport, streams, asyncio.get_running_loop()
+        )
         assert process.stdin and process.stdout and process.stderr
-        self.process = process
+        self._transport, self._exited = transport, streams.exited
         self.found: pipe.Ready | None = None
         self.fresh = True
         self.parts: deque[Part] = deque()
@@ -47,6 +69,7 @@ class Child:
         self._requests, self._replies, self._errors = process.stdin, process.stdout, process.stderr
         self._last_words = b""
         self._listening = asyncio.create_task(self._collect_words())
+        self._closing = asyncio.create_task(self._close())
 
     @property
     def ready(self) -> bool:
@@ -57,7 +80,9 @@ class Child:
     async def spawn(cls) -> Child:
         """A new process, in a session of its own: a terminal's Ctrl-C does not reach it."""
         search = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-        process = await asyncio.create_subprocess_exec(
+        loop = asyncio.get_running_loop()
+        transport, streams = await loop.subprocess_exec(
+            Streams,
             sys.executable,
             "-P",  # modules come from this process's search path, not from the current folder
             "-m",
@@ -68,7 +93,7 @@ class Child:
             env={**os.environ, **SINGLE_THREADED, "PYTHONPATH": search},
             start_new_session=True,
         )
-        return cls(process)
+        return cls(transport, streams)
 
     def send(self, frame: bytes) -> None:
         """Send a frame; it is lost where the process is gone, as `hear` will tell."""
@@ -87,19 +112,21 @@ class Child:
             size = pipe.length(header, pipe.reply_limit(run_spec, directions))
             return pipe.reply(await self._replies.readexactly(size))
         except (asyncio.IncompleteReadError, ConnectionError):
+            await self._exit()
             raise Lost(await self.end()) from None
         except WireError as error:
             raise Lost(f"spoke out of turn: {error}") from None
 
     def kill(self) -> None:
         """End the process and what it started, at once."""
+        if self.ending:
+            return  # its number may be another's by now
         self.ending = True
-        if self.process.returncode is None:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                if sys.platform == "win32":
-                    self.process.kill()
-                else:
-                    os.killpg(self.process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            if sys.platform != "win32":
+                os.killpg(self.process.pid, signal.SIGKILL)
+            elif not self._exited.is_set():
+                self.process.kill()
 
     async def end(self) -> str:
         """See the process to its end, which comes at once; says how it was.
@@ -115,16 +142,32 @@ class Child:
 
     async def _end(self) -> str:
         self.kill()
-        code = await self.process.wait()
+        await self._exited.wait()
+        code = self.process.returncode
+        assert code is not None
         await asyncio.wait({self._listening}, timeout=1.0)
         self._listening.cancel()
-        self._requests.close()
+        self._closing.cancel()
+        self._transport.close()
         how = f"exit code {code}" if code >= 0 else f"signal {-code}"
         with contextlib.suppress(ValueError):
             how = signal.Signals(-code).name
         lines = self._last_words.decode(errors="replace").split("\n")
         said = " ".join(next((line for line in reversed(lines) if line.strip()), "").split())[:200]
         return f"died ({how})" + (f", after saying: {said}" if said else "")
+
+    async def _exit(self) -> None:
+        """Let a process that has closed its pipe come to its own end, for a moment."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(ENDS_WITHIN):
+                await self._exited.wait()
+
+    async def _close(self) -> None:
+        """Close what the process leaves behind, which may hold its pipes: their end is awaited."""
+        await self._exited.wait()
+        self.kill()
+        await asyncio.sleep(ENDS_WITHIN)  # for what is still in them
+        self._transport.close()
 
     async def _collect_words(self) -> None:
         """Keep the last of what the process, environment included, writes to its error stream."""
