@@ -158,8 +158,12 @@ class Pace:
             self.speed = max(done, 1.0) / spent
 
     def ran_out(self, steps: float, seconds: float) -> None:
-        """So many steps were not done in so many seconds: at most that fast, and at most half."""
-        self.speed = max(min(0.5 * self.speed, steps / seconds), 1e-6)
+        """So many steps were not done in so many seconds: at most that fast, and at most half.
+
+        The seconds are none where its last result came in the very moment: they bound nothing.
+        """
+        bound = steps / seconds if seconds > 0.0 else math.inf
+        self.speed = max(min(0.5 * self.speed, bound), 1e-6)
         self._results.clear()
         self._results.append((self.speed * seconds, seconds))
         self.measured, self._first = True, True  # the next result says more than this bound

@@ -226,6 +226,15 @@ def test_a_lease_that_ran_out_bounds_the_pace() -> None:
     assert pace.speed == 50.0
 
 
+def test_a_lease_that_runs_out_in_the_moment_of_a_result_halves_the_pace() -> None:
+    pace = Pace(0.0)
+    pace.observe(1000, 1.0)
+    pace.ran_out(6000, 0.0)
+    assert pace.speed == 500.0
+    pace.observe(1000, 1.0)
+    assert pace.speed == 1000.0
+
+
 @pytest.mark.parametrize("times", [0.1, 10.0])
 def test_a_pace_that_changes_tenfold_is_followed_within_three_tasks(times: float) -> None:
     """Tasks are sized by the pace, 2 seconds of work by what is known of it."""
