@@ -25,14 +25,9 @@ class _Entry:
 
 
 class Outbox:
-    """A broker's PUBACK means nothing: a result stays until the coordinator itself answers for it.
-
-    Attributes:
-        lost: results that were let go unanswered, for want of room.
-    """
+    """Keeps results until the coordinator answers for them: a broker's PUBACK means nothing."""
 
     def __init__(self, random: Random) -> None:
-        self.lost = 0
         self._random = random
         self._entries: dict[ResultName, _Entry] = {}
         self._bytes = 0
@@ -54,7 +49,6 @@ class Outbox:
         self._bytes += size
         while self._bytes > MOST_BYTES and len(self._entries) > 1:
             self.acknowledge((next(iter(self._entries)),))
-            self.lost += 1
 
     def acknowledge(self, results: Iterable[ResultName]) -> int:
         """The coordinator answers for these; how many of them were here."""

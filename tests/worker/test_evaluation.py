@@ -47,7 +47,7 @@ def test_parts_are_consecutive_even_and_whole(kind, first, count, parts):
 
 def test_parts_are_joined_in_order_and_exactly():
     first = Evaluation(
-        7, np.array([[1.0, 2.0]]), np.array([[3, 4]]), ObservationSums(7, (5,), (9,)), (), 0.5
+        7, np.array([[1.0, 2.0]]), np.array([[3, 4]]), ObservationSums(7, (5,), (9,))
     )
     second = Evaluation(
         8,
@@ -55,7 +55,6 @@ def test_parts_are_joined_in_order_and_exactly():
         np.array([[0, 0]]),
         ObservationSums(0, (0,), (0,)),
         ((8, "bad"),),
-        0.25,
     )
     joined = join([first, second])
     assert (joined.first, joined.end) == (7, 9)
@@ -64,7 +63,7 @@ def test_parts_are_joined_in_order_and_exactly():
     np.testing.assert_array_equal(joined.returns, [[1.0, 2.0], [np.nan, np.nan]])
     assert joined.lengths.tolist() == [[3, 4], [0, 0]]
     assert joined.observed == first.observed
-    assert (joined.failed, joined.seconds) == (((8, "bad"),), 0.75)
+    assert joined.failed == ((8, "bad"),)
 
 
 def test_normalization_survives_the_way_to_another_process():
@@ -136,7 +135,7 @@ def test_the_probe_takes_few_steps(monkeypatch):
     "message",
     [
         pipe.Ready(12.5, b"c" * 16),
-        pipe.Evaluated(3, b"r", b"l", b"", ((5, "why"),), 0.5),
+        pipe.Evaluated(3, b"r", b"l", b"", ((5, "why"),)),
         pipe.Failed(4, "reason"),
         pipe.Alive(),
     ],

@@ -68,7 +68,6 @@ def test_the_oldest_are_let_go_when_there_is_no_room(monkeypatch):
     for task in range(4):
         box.add(result(task, b"\x05" + bytes(1600)), 0.0)
     assert names(box.due(0.0)) == [2, 3]
-    assert box.lost == 2
     box.add(result(9, b"\x05" + bytes(9_000)), 0.0)  # the only one is kept, whatever its size
     assert names(box.due(0.0)) == [9]
 
@@ -82,7 +81,6 @@ def test_room_is_counted_for_each_part_with_what_it_tells_of_failures(monkeypatc
     box.add(result((1, 2)), 0.0)  # in place of the same
     box.add(result((1, 3), b"\x05" + bytes(800)), 0.0)
     assert names(box.due(0.0)) == [(1, 1), (1, 2), (1, 3)]
-    assert box.lost == 1
 
 
 def test_parts_are_answered_for_one_by_one():

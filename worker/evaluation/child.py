@@ -78,7 +78,6 @@ class Child:
         self.lanes: Lanes | None = None
         self.throttle: Throttle | None = None
         self.part = -1
-        self.began = 0.0
         self.next_alive = 0.0
 
     def serve(self) -> None:
@@ -164,7 +163,7 @@ class Child:
 
     def evaluate(self, request: pipe.Evaluate) -> None:
         """Evaluate a part."""
-        self.part, self.began = request.part, time.perf_counter()
+        self.part = request.part
         try:
             self.say_evaluated(self.evaluated(request))
         except Interrupted:
@@ -201,14 +200,12 @@ class Child:
         """Tell the returns of the next directions of the part in hand."""
         from protocol import normalizer
 
-        began, self.began = self.began, time.perf_counter()
         reply = pipe.Evaluated(
             self.part,
             found.returns.tobytes(),
             found.lengths.tobytes(),
             normalizer.to_bytes(found.observed) if found.observed else b"",
             found.failed,
-            self.began - began,
         )
         self.say(reply)
 

@@ -405,7 +405,6 @@ def _evaluation(run_spec: RunSpec, asked: EvaluationJob, reply: pipe.Evaluated) 
         lengths=np.frombuffer(reply.lengths, np.int64).reshape(returns.shape),
         observed=normalizer.from_bytes(reply.observed, dims) if reply.observed else None,
         failed=reply.failed,
-        seconds=reply.seconds,
     )
 
 

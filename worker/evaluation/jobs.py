@@ -64,7 +64,6 @@ class Evaluation:
             and for the centre.
         failed: (direction or centre episode, reason of at most `MAX_FAILURE_REASON` characters) of
             each that failed, in order.
-        seconds: of a child's time.
     """
 
     first: int
@@ -72,7 +71,6 @@ class Evaluation:
     lengths: NDArray[np.int64]
     observed: ObservationSums | None = None
     failed: tuple[tuple[int, str], ...] = ()
-    seconds: float = 0.0
 
     @property
     def end(self) -> int:
@@ -143,5 +141,4 @@ def join(parts: Sequence[Evaluation]) -> Evaluation:
         lengths=np.concatenate([part.lengths for part in parts]),
         observed=normalizer.merge(observed) if observed else None,
         failed=tuple(failure for part in parts for failure in part.failed),
-        seconds=sum(part.seconds for part in parts),
     )

@@ -95,7 +95,6 @@ class Evaluated(Message, frozen=True, tag=3):
     lengths: bytes
     observed: bytes
     failed: tuple[tuple[int, Annotated[str, msgspec.Meta(max_length=MAX_FAILURE_REASON)]], ...]
-    seconds: Annotated[float, msgspec.Meta(ge=0.0)]
 
 
 class Failed(Message, frozen=True, tag=4):
