@@ -94,6 +94,8 @@ class Ledger:
         self._accepted: dict[Name, KeepResult] = {}
         self._kept: set[Name] = set()
         self._unanswered: dict[Name, list[tuple[float, Arrived]]] = {}
+        self._answered: dict[Name, float] = {}
+        """when they were, of the results that came more often than they were answered"""
         self._tasks: dict[tuple[int, int], int] = {}
         """last task by the range that it is of"""
         self._closing: tuple[CloseBatch, Counted] | None = None
@@ -136,10 +138,10 @@ class Ledger:
                 case SendTask():
                     self._lease(command, now)
                     for result in command.acknowledged:
-                        self._answer((command.session, result), "accepted")
+                        self._answer((command.session, result), "accepted", now)
                 case SendAcknowledge():
                     for result in command.results:
-                        self._answer((command.session, result), command.outcome)
+                        self._answer((command.session, result), command.outcome, now)
                 case KeepResult() if command.arrived.kind == "members":
                     self._accept(command)
                 case CloseBatch():
@@ -157,10 +159,14 @@ class Ledger:
     def conclude(self, now: float) -> None:
         """The simulation is over: what was neither kept nor answered by now never will be.
 
-        Nobody is left to be told of what was kept where its session has gone.
+        Nobody is left to be told of what was kept where its session has gone; and one answer is
+        enough for a result that came twice before it.
         """
         for name, waiting in self._unanswered.items():
+            answered = self._answered.get(name, -math.inf)
             for arrived_at, arrived in waiting:
+                if arrived_at <= answered:
+                    continue
                 if name not in self._kept and now - arrived_at > ANSWERED_WITHIN:
                     self.lost += arrived.count
 
@@ -184,12 +190,14 @@ class Ledger:
             self.copies += 2 * task.count
         self._tasks[key] = task.task
 
-    def _answer(self, name: Name, outcome: str) -> None:
+    def _answer(self, name: Name, outcome: str, now: float) -> None:
         waiting = self._unanswered.get(name)
         if not waiting:
             return
         _, arrived = waiting.pop()
-        if not waiting:
+        if waiting:
+            self._answered[name] = now
+        else:
             del self._unanswered[name]
         if arrived.kind == "members":
             self.outcomes[outcome] += 2 * arrived.count

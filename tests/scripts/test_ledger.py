@@ -171,6 +171,20 @@ def test_a_result_that_is_never_answered_is_lost() -> None:
     assert books.faults == (0, 8)
 
 
+def test_a_result_that_came_twice_before_its_one_answer_is_not_lost() -> None:
+    books = Books()
+    books.arrive(1, 0, 8, until=None)
+    twice = books.arrive(1, 0, 8, until=None)
+    books.now += 1.0
+    books.answer(twice, "duplicate")
+    books.now += 100.0
+    books.arrive(1, 0, 8, until=None)
+    books.now += 100.0
+    assert books.faults == (0, 0)
+    books.ledger.conclude(books.now)
+    assert books.faults == (0, 8), "the third came after the answer"
+
+
 def test_a_result_refused_with_a_reason_is_not_lost() -> None:
     books = Books()
     books.answer(books.arrive(1, 0, 8, until=None), "late")
