@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
+
 from coordinator import update
 from coordinator.pool.centre import Evaluation as CentreEvaluation
 from coordinator.pool.events import CloseBatch, Contribution
@@ -105,8 +107,12 @@ class Learner:
         self._lanes.close()
 
     def _observed(self, part: Contribution) -> Contribution:
-        """A contribution with the observation sums of exactly its directions."""
-        found = self.evaluate("members", part.version, part.first, len(part.returns)).observed
-        if found is None:
-            raise ValueError(f"directions from {part.first} on were evaluated without their sums")
-        return dataclasses.replace(part, observed=normalizer.to_bytes(found))
+        """A contribution with the observation sums of exactly its directions that count."""
+        counts = ~np.isnan(part.returns[:, 0])
+        edges = np.flatnonzero(np.diff(counts, prepend=False, append=False)) + part.first
+        stretches = [
+            self.evaluate("members", part.version, begin, end - begin).observed
+            for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
+        ]
+        sums = normalizer.merge([seen for seen in stretches if seen is not None])
+        return dataclasses.replace(part, observed=normalizer.to_bytes(sums))
