@@ -207,7 +207,7 @@ class Daemon:
 
     async def _stop(self, working: asyncio.Future[None]) -> None:
         """Say the last words to the broker and leave nothing behind."""
-        tasks = [*self._evaluations.values(), *self._thetas.values(), *self._jobs]
+        tasks = [*self._thetas.values(), *self._jobs]
         for task in tasks:
             task.cancel()
         with contextlib.suppress(TimeoutError):
@@ -264,8 +264,7 @@ class Daemon:
             case commands.Say():
                 self._console.say(command.text, command.warning)
             case commands.Evaluate():
-                task = asyncio.ensure_future(self._evaluate(command))
-                self._evaluations[command.task] = task
+                self._evaluations[command.task] = self._start(self._evaluate(command))
             case commands.Abandon():
                 self._abandon(command.task)
             case commands.StartEvaluation():
@@ -287,10 +286,12 @@ class Daemon:
             case _:
                 self._follow(command)
 
-    def _start(self, work: Coroutine[None, None, None]) -> None:
-        job = asyncio.ensure_future(work)
+    def _start(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """Do something beside the rest; what goes wrong there ends the worker."""
+        job = asyncio.create_task(work)
         self._jobs.add(job)
         job.add_done_callback(self._job_done)
+        return job
 
     def _job_done(self, job: asyncio.Task[None]) -> None:
         self._jobs.discard(job)
@@ -303,7 +304,11 @@ class Daemon:
         """Let the children load what any run needs while the epoch is on its way."""
         from worker.evaluation.children import Evaluators
 
-        self._evaluators = Evaluators(share=self.settings.cpu_share, on_ready=self._on_ready)
+        self._evaluators = Evaluators(
+            share=self.settings.cpu_share,
+            on_ready=self._on_ready,
+            on_lost=lambda how: self._console.say(how, warning=True),
+        )
         self._evaluators.prepare(self.settings.children)
 
     async def _start_evaluators(self, spec: RunSpec) -> None:

@@ -34,6 +34,7 @@ from worker import discovery
 from worker.daemon import Daemon, Settings, UnreachableError, in_thread
 from worker.discovery import NoRunError, Runs, SeveralRunsError
 from worker.evaluation import environments
+from worker.evaluation.children import Evaluators
 from worker.evaluation.jobs import EvaluationJob, Normalization
 from worker.evaluation.lanes import Lanes
 from worker.view import View
@@ -345,6 +346,27 @@ async def test_an_environment_that_is_not_here_is_one_line_and_exit_code_4(
         async with asyncio.timeout(DEADLINE):
             assert await running == 4
         assert "Unheard-v0" in console.lines[-2]
+
+
+async def test_what_nobody_foresaw_in_an_evaluation_ends_it_with_the_reason(
+    broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it stays, keeps a task that it will never answer, and takes no other."""
+
+    async def breaks(*_: object) -> None:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(Evaluators, "evaluate", breaks)
+    host = Host(run_spec("CartPole-v1"))
+    with pytest.raises(RuntimeError, match="unforeseen"):
+        async with (
+            coordinating(host, broker.url) as coordinator,
+            volunteering(join_url(broker, host)) as (_, running, _),
+        ):
+            await coordinator.until(lambda: coordinator.welcomes > 0)
+            coordinator.tell(host.task(count=1))
+            async with asyncio.timeout(DEADLINE):
+                await running
 
 
 async def test_a_broker_that_is_not_there_ends_it_only_where_it_should_not_wait() -> None:
