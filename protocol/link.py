@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from protocol.address import Address
-from protocol.backoff import GOOD_AFTER, Outage, next_delay
+from protocol.backoff import Outage, next_delay
 from protocol.connection import (
     Connection,
     ConnectionLostError,
@@ -160,7 +160,7 @@ class Link:
                 first = False
                 outage.waited(ended - up_for - down)
                 outage.was_up(up_for)
-                if up_for >= GOOD_AFTER:
+                if not outage.away:
                     told = ""
             down = ended
             if self._closing.is_set():

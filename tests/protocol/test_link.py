@@ -606,8 +606,7 @@ async def test_only_a_connection_that_lasts_makes_the_delays_short_again(
 
     monkeypatch.setattr("protocol.link.next_delay", a_tenth)
     monkeypatch.setattr("protocol.link.TOLD_AGAIN", DEADLINE)
-    for module in ("backoff", "link"):
-        monkeypatch.setattr(f"protocol.{module}.GOOD_AFTER", 0.6)
+    monkeypatch.setattr("protocol.backoff.GOOD_AFTER", 0.6)
     async with scripted_broker(drop) as url:
         peer = Peer(url)
         peer.link._on_connected = lambda first: peer.link.publish("t", b"here I am")
