@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from protocol.messages import field_table
+from protocol.tables import field_table
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "protocol.md"
 BEGIN, END = "<!-- messages: begin -->", "<!-- messages: end -->"

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from protocol import messages, spec
+from protocol import spec
+from protocol.tables import describe
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "run-spec.md"
 HEAD = """# The run spec
@@ -70,7 +71,7 @@ def document() -> str:
         texts = remarks(section)
         rows = []
         for field in info.fields:
-            kind = messages.describe(field.type)
+            kind = describe(field.type)
             if isinstance(field.type, msgspec.inspect.StructType) or field.name == "protocol":
                 continue
             default = "required" if field.required else shown(field.default)
