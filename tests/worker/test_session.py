@@ -139,6 +139,13 @@ class Desk:
         hello = self.hellos()[-1]
         self.hears(self.inbox, self.host.welcome(hello.topic, hello.payload, **changes))
 
+    def begins_anew(self) -> None:
+        """The coordinator has forgotten us, and welcomes us again."""
+        self.pass_time(2.0)
+        self.is_told(messages.Notice("hello-again", ""))
+        self.pass_time(0.1)
+        self.is_welcomed()
+
     @property
     def inbox(self) -> str:
         return topics.inbox(self.host.run, WORKER.worker, "aaaabb")
@@ -790,6 +797,17 @@ def test_a_new_epoch_means_hello_again():
     assert len(desk.told(messages.Result)) == 1
 
 
+def test_more_speed_needs_no_other_hello_but_another_numeric_class_does():
+    desk = Desk(host_of())
+    desk.welcomed()
+    desk.ready(speed=9000.0)
+    desk.pass_time(5.0)
+    assert desk.hellos() == []
+    desk.obey(desk.session.can_evaluate(9000.0, b"d" * 16, desk.now))
+    desk.pass_time(5.0)
+    assert desk.hellos()
+
+
 def test_every_lease_outlives_a_hello_which_names_it():
     desk = Desk(host_of())
     desk.welcomed()
@@ -799,10 +817,7 @@ def test_every_lease_outlives_a_hello_which_names_it():
     for task in (running, done, waiting):
         desk.is_told(task)
     desk.finishes(done.task)
-    desk.pass_time(2.0)
-    desk.is_told(messages.Notice("hello-again", ""))
-    desk.pass_time(0.1)
-    desk.is_welcomed()
+    desk.begins_anew()
     assert desk.host.hello is not None
     assert [held.task for held in desk.host.hello.held] == [running.task, waiting.task, done.task]
     for held, task in zip(desk.host.hello.held, (running, waiting, done), strict=True):

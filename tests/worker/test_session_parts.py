@@ -223,10 +223,7 @@ def test_a_failure_after_a_part_costs_the_rest_alone() -> None:
     assert (refusal.task, refusal.cause) == (task.task, "worker")
     assert desk.session.view(desk.now).unanswered == 1
     desk.told(messages.Result)
-    desk.pass_time(2.0)
-    desk.is_told(messages.Notice("hello-again", ""))
-    desk.pass_time(0.1)
-    desk.is_welcomed()
+    desk.begins_anew()
     assert desk.host.hello is not None
     assert desk.host.hello.held == (), "the rest of that lease will never come"
     assert [result.name for result in desk.told(messages.Result)] == [(task.task, 0)]
@@ -245,10 +242,7 @@ def test_a_late_part_ends_its_task_and_another_answer_does_not() -> None:
     assert desk.told(messages.Refusal) == []
     desk.told(messages.Result)
     evaluates(desk, 13, 1)
-    desk.pass_time(2.0)
-    desk.is_told(messages.Notice("hello-again", ""))
-    desk.pass_time(0.1)
-    desk.is_welcomed()
+    desk.begins_anew()
     assert desk.host.hello is not None
     assert desk.host.hello.held == ()
     assert [result.name for result in desk.told(messages.Result)] == [(task.task, 3)]

@@ -11,7 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from protocol.errors import ShoalError
-from tests.worker.test_session import Desk, host_of
 from worker import news
 from worker.cli import EXIT_CODES, bytes_per_second, cores_granted, register, share_of_a_core
 from worker.console import (
@@ -203,17 +202,6 @@ def test_what_evaluates_is_said_when_it_is_ready(ready, children, share, words):
 def test_the_host_sees_how_many_processes_evaluate_and_their_limit():
     assert news.device(2, 1.0) == "cpu x2"
     assert news.device(1, 0.05) == "cpu x1 at 5 %"
-
-
-def test_more_speed_needs_no_other_hello_but_another_numeric_class_does():
-    desk = Desk(host_of())
-    desk.welcomed()
-    desk.ready(speed=9000.0)
-    desk.pass_time(5.0)
-    assert desk.hellos() == []
-    desk.obey(desk.session.can_evaluate(9000.0, b"d" * 16, desk.now))
-    desk.pass_time(5.0)
-    assert desk.hellos()
 
 
 @pytest.mark.parametrize(
