@@ -1,3 +1,4 @@
+import time
 from itertools import count, pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -103,10 +104,23 @@ def test_an_environment_in_which_nothing_succeeds_is_unavailable():
         probed(spec)
 
 
+def test_steps_are_slower_on_a_busy_machine_and_cost_no_more(monkeypatch):
+    """On one that gives us a thousandth of the time."""
+    clock = SimpleNamespace(
+        perf_counter=lambda: 1000 * time.process_time(), process_time=time.process_time
+    )
+    monkeypatch.setattr(probe_module, "time", clock)
+    found = probed(run_spec("CartPole-v1"))
+    assert found.step_seconds < 0.1 / found.speed
+
+
 def test_the_probe_takes_few_steps(monkeypatch):
     """The speed is measured for a while, on a clock in which every look takes a third of it."""
     looks = count()
-    clock = SimpleNamespace(perf_counter=lambda: next(looks) * probe_module.SPEED_SECONDS / 3)
+    clock = SimpleNamespace(
+        perf_counter=lambda: next(looks) * probe_module.SPEED_SECONDS / 3,
+        process_time=time.process_time,
+    )
     monkeypatch.setattr(probe_module, "time", clock)
     steps = 0
 

@@ -139,7 +139,7 @@ class Child:
             spec = self.spec = from_bytes(request.spec)
             maker = environments.maker(spec.environment, request.allowed)
             found = probe(spec, maker, self.trial_pulse)
-            count = lane_count(spec.size, 1.0 / found.speed)
+            count = lane_count(spec.size, found.step_seconds)
             self.lanes = Lanes(spec, maker, count, fresh=found.fresh)
             if request.share < 1.0:
                 self.throttle = Throttle(request.share, time.process_time(), time.monotonic())

@@ -28,11 +28,13 @@ class Findings:
         numeric_class: 16 bytes, or none where the same episode goes otherwise each time.
         fresh: whether every episode needs a new instance, since a used one plays otherwise.
         speed: environment steps per second, resets and policy included.
+        step_seconds: processor time of such a step, which others that are at work don't stretch.
     """
 
     numeric_class: bytes
     fresh: bool
     speed: float
+    step_seconds: float
 
 
 class Recorder:
@@ -105,7 +107,7 @@ def probe(spec: RunSpec, maker: Maker, pulse: Pulse) -> Findings:
         first, second = _rehearse(spec, maker, pulse, fresh=True)
         fresh = first == second
     numeric_class = first if first == second else b""
-    return Findings(numeric_class, fresh, _speed(spec, maker, pulse, fresh=fresh))
+    return Findings(numeric_class, fresh, *_speed(spec, maker, pulse, fresh=fresh))
 
 
 def _rehearse(spec: RunSpec, maker: Maker, pulse: Pulse, *, fresh: bool) -> tuple[bytes, bytes]:
@@ -119,14 +121,16 @@ def _rehearse(spec: RunSpec, maker: Maker, pulse: Pulse, *, fresh: bool) -> tupl
     return first, recording.take()
 
 
-def _speed(spec: RunSpec, maker: Maker, pulse: Pulse, *, fresh: bool) -> float:
+def _speed(spec: RunSpec, maker: Maker, pulse: Pulse, *, fresh: bool) -> tuple[float, float]:
+    """Steps per second, and processor time of one."""
     lanes = Lanes(spec, ShortMaker(maker), FEWEST_LANES, fresh=fresh)
     _play(spec, lanes, pulse)  # makes the instances
-    steps, begin = 0, time.perf_counter()
+    steps, begin, used = 0, time.perf_counter(), time.process_time()
     while (seconds := time.perf_counter() - begin) < SPEED_SECONDS:
         steps += _play(spec, lanes, pulse)
+    used = time.process_time() - used
     lanes.close()
-    return steps / seconds
+    return steps / seconds, used / steps
 
 
 def _play(spec: RunSpec, lanes: Lanes, pulse: Pulse) -> int:
