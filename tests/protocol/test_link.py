@@ -130,6 +130,18 @@ async def peers(*wanted: Peer) -> AsyncIterator[None]:
 Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
+def deaf_until(released: asyncio.Event) -> Script:
+    """A broker that welcomes a client and reads nothing after that."""
+
+    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_packet(reader)
+        writer.write(CONNACK)
+        writer.transport.pause_reading()
+        await released.wait()
+
+    return deaf
+
+
 @asynccontextmanager
 async def scripted_broker(script: Script) -> AsyncIterator[str]:
     """A server that does to each client whatever `script` does; for what no honest broker does."""
@@ -364,14 +376,8 @@ async def test_a_broker_that_does_not_read_is_not_fed_for_ever(
 ) -> None:
     monkeypatch.setattr(connection_module, "MAX_UNSENT", 2_000_000)
 
-    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_packet(reader)
-        writer.write(CONNACK)
-        writer.transport.pause_reading()
-        await released.wait()
-
     released = asyncio.Event()
-    async with scripted_broker(deaf) as url:
+    async with scripted_broker(deaf_until(released)) as url:
         peer = Peer(url)
         async with peers(peer):
             sent = 0
@@ -390,12 +396,6 @@ async def test_a_broker_that_takes_nothing_is_left_and_a_slow_one_is_kept(
     monkeypatch.setattr(stream_module, "_TICK", 0.05)
     released = asyncio.Event()
 
-    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_packet(reader)
-        writer.write(CONNACK)
-        writer.transport.pause_reading()
-        await released.wait()
-
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Reads on for longer than any answer may take, and answers no ping meanwhile."""
         await read_packet(reader)
@@ -405,7 +405,7 @@ async def test_a_broker_that_takes_nothing_is_left_and_a_slow_one_is_kept(
             await asyncio.sleep(0.1)
         await reader.read()
 
-    async with scripted_broker(deaf) as deaf_url, scripted_broker(slow) as slow_url:
+    async with scripted_broker(deaf_until(released)) as deaf_url, scripted_broker(slow) as slow_url:
         left, kept = Peer(deaf_url, "left", keepalive=1), Peer(slow_url, "kept", keepalive=1)
         async with peers(left, kept):
             for peer in (left, kept):
@@ -993,13 +993,7 @@ async def test_close_does_not_wait_for_a_broker_that_does_not_read(
     monkeypatch.setattr(connection_module, "CLOSE_TIMEOUT", 0.1)
     released = asyncio.Event()
 
-    async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_packet(reader)
-        writer.write(CONNACK)
-        writer.transport.pause_reading()
-        await released.wait()
-
-    async with scripted_broker(deaf) as url:
+    async with scripted_broker(deaf_until(released)) as url:
         peer = Peer(url)
         peer.start()
         await peer.up()
