@@ -34,14 +34,14 @@ def changed(
     if known is not None and led.leader != known.leader:
         lines.append(Say(f"led by {leadership} from now on (epoch {epoch.number})", warning=True))
     elif known is not None and led.precedence != known.precedence:
-        lines.append(Say(f"the coordinator is back (epoch {epoch.number})", warning=True))
+        lines.append(Say(f"the host is back (epoch {epoch.number})", warning=True))
     state = "running" if known is None else known.epoch.state
     if epoch.state == "paused" and (known is None or epoch.reason != known.epoch.reason):
         kept = f", {counted(unanswered, 'result')} kept" if unanswered else ""
         why = f"the host says: {epoch.reason}" if epoch.reason else "the host paused the run"
         lines.append(Say(f"{why}; waiting{kept}", warning=True))
     elif epoch.state != state:
-        lines.append(Say(f"the run is {epoch.state}"))
+        lines.append(Say("the run goes on" if epoch.state == "running" else f"the run is {epoch.state}"))
     return lines
 
 
@@ -70,24 +70,24 @@ def idle_because(
     """Why nothing is being evaluated; empty while something is.
 
     `running`: tasks being evaluated; `ready`: whether evaluation has started; `finishing`: whether
-    no new tasks are taken; `slowed`: seconds for which the coordinator wants to hear little.
+    no new tasks are taken; `slowed`: seconds for which the host wants to hear little.
     """
     if running:
         return ""
     if not presence.connected:
         return "no connection to the broker"
     if epoch is None or following is None:
-        return f"waiting for the coordinator of {run} to announce itself"
+        return f"waiting for the host of {run} to announce itself"
     if not ready:
-        return "starting evaluation"
+        return "starting evaluation (the first time on a machine: up to a minute)"
     if epoch.state == "paused":
-        return "the run is paused by its host" + (f": {epoch.reason}" if epoch.reason else "")
+        return epoch.reason or "the run is paused by its host"
     if presence.absent:
         return presence.absent
     if not presence.welcomed and not slowed:
         return "said hello, waiting for the welcome"
     if slowed:
-        return f"slowed down by the coordinator for {slowed:.0f} s"
+        return f"slowed down by the host for {slowed:.0f} s"
     if following.snapshot_share is not None:
         return f"fetching a snapshot, {following.snapshot_share:.0%} is here"
     if following.behind:
@@ -110,7 +110,8 @@ def ready(speed: float, ready: int, children: int, share: float) -> str:
     """So many of the evaluation processes are ready, each for a share of a core."""
     cores = f"{ready} of {children} cores" if ready < children else counted(children, "core")
     limit = f"{_percent(share)} of " if share < 1.0 else ""
-    return f"evaluation is ready: {speed:,.0f} steps/s ({limit}{cores})"
+    figure = f"{speed:,.0f}" if speed >= 10.0 else f"{speed:.2g}"
+    return f"evaluation is ready: {figure} steps/s ({limit}{cores})"
 
 
 def _percent(share: float) -> str:

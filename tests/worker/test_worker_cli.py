@@ -187,16 +187,16 @@ def test_the_status_says_what_runs_or_why_nothing_does():
 
 
 @pytest.mark.parametrize(
-    ("ready", "children", "share", "words"),
+    ("speed", "ready", "children", "share", "words"),
     [
-        (1, 1, 0.1, "1,234 steps/s (10 % of 1 core)"),
-        (1, 4, 1.0, "1,234 steps/s (1 of 4 cores)"),
-        (4, 4, 1.0, "1,234 steps/s (4 cores)"),
-        (2, 4, 0.125, "1,234 steps/s (12.5 % of 2 of 4 cores)"),
+        (1234.4, 1, 1, 0.1, "1,234 steps/s (10 % of 1 core)"),
+        (1234.4, 1, 4, 1.0, "1,234 steps/s (1 of 4 cores)"),
+        (1234.4, 4, 4, 1.0, "1,234 steps/s (4 cores)"),
+        (0.324, 2, 4, 0.125, "0.32 steps/s (12.5 % of 2 of 4 cores)"),
     ],
 )
-def test_what_evaluates_is_said_when_it_is_ready(ready, children, share, words):
-    assert news.ready(1234.4, ready, children, share) == f"evaluation is ready: {words}"
+def test_what_evaluates_is_said_when_it_is_ready(speed, ready, children, share, words):
+    assert news.ready(speed, ready, children, share) == f"evaluation is ready: {words}"
 
 
 def test_the_host_sees_how_many_processes_evaluate_and_their_limit():
