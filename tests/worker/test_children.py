@@ -304,6 +304,22 @@ async def test_a_step_that_does_not_return_is_found_and_closing_does_not_wait_fo
     assert not alive(pids[0])
 
 
+async def test_silence_while_this_process_stood_still_is_no_fault_of_its_children(pool, gate):
+    await full(pool)
+    gate.touch()
+    before, pool.patience = processes(pool), 2.0
+    job = asyncio.create_task(whole(pool, members(0, 4000, episodes=1000)))
+    await until(lambda: all(child.parts for child in pool._children))
+    time.sleep(3.0)  # as if it had been stopped
+    job.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await job
+    await assert_usable(pool)
+    assert processes(pool) == before
+    pool.patience = DEADLINE
+    gate.unlink()
+
+
 async def test_what_ends_processes_fails_alone_and_by_name(monkeypatch):
     evaluators = await started(toy(trouble="crash", every=EVERY), 1)
     first = processes(evaluators)
@@ -474,8 +490,9 @@ async def test_a_throttled_child_uses_its_share_and_still_hears_and_says_that_it
     await evaluators.close()
 
 
-async def test_a_child_killed_before_it_is_ready_is_replaced():
-    evaluators = Evaluators()
+async def test_a_child_killed_before_it_is_ready_is_replaced_which_is_told():
+    told = list[str]()
+    evaluators = Evaluators(on_lost=told.append)
     evaluators.prepare(1)
     async with asyncio.timeout(DEADLINE):
         while not evaluators._children:
@@ -483,6 +500,7 @@ async def test_a_child_killed_before_it_is_ready_is_replaced():
     os.kill(processes(evaluators)[0], signal.SIGKILL)
     await evaluators.start(toy(), 1, [TOYS])
     await evaluators.close()
+    assert told == ["an evaluation process died (SIGKILL)"]
 
 
 HOLDER = """

@@ -37,7 +37,7 @@ MOST_CRASHED = 3
 """Directions of a job that may end the process they are alone in: more are no fault of theirs."""
 STARTS_LONGER = 10  # times the patience: kernels may have to be compiled on a slow machine
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds before a child that did not start is tried again
-LOOK_SECONDS = 0.5  # between two looks at whether there is something to tell of a job
+LOOK_SECONDS = 0.5  # between two looks at whether there is something to tell, or nothing is heard
 HAND_OVER_SECONDS = 1.0
 """How long a job that is cancelled waits for its children to say what is finished of it."""
 LARGE = 1 << 20  # parameters that are copied beside the event loop
@@ -57,6 +57,7 @@ class Evaluators:
             the second or so between the signs of life of a child at work.
         share: of a core that each child may use.
         on_ready: called whenever a child becomes able to evaluate.
+        on_lost: told how, in words, whenever one is lost.
     """
 
     def __init__(
@@ -64,10 +65,11 @@ class Evaluators:
         patience: float = 60.0,
         share: float = 1.0,
         on_ready: Callable[[], None] = lambda: None,
+        on_lost: Callable[[str], None] = lambda how: None,
     ) -> None:
         self.patience = patience
         self.share = share
-        self._on_ready = on_ready
+        self._on_ready, self._on_lost = on_ready, on_lost
         self._spec: RunSpec | None = None
         self._configure = b""
         self._configured = asyncio.Event()
@@ -233,7 +235,7 @@ class Evaluators:
             child.parts.append(part)
             child.send(pipe.frame(pipe.Evaluate(part.number, *dataclasses.astuple(part.job))))
             if len(child.parts) == 1:
-                self._renew(child)
+                child.silent = 0.0
 
     def _match(self) -> tuple[Child, Part] | None:
         """A child that has room and the next part for it, which waits no more."""
@@ -292,7 +294,9 @@ class Evaluators:
         except (Lost, EnvironmentUnavailable, OSError) as error:
             trouble = str(error)
             self._trouble = f"an evaluation process {error}" if isinstance(error, Lost) else trouble
-            self._lost_early += isinstance(error, Lost)
+            if isinstance(error, Lost):
+                self._lost_early += 1
+                self._on_lost(self._trouble)
             given_up = not isinstance(error, Lost) or self._lost_early >= TRIES
             if given_up and not started.done():
                 started.set_exception(error)
@@ -310,33 +314,40 @@ class Evaluators:
         child.send(self._configure)
         for frame in self._thetas.values():
             child.send(frame)
-        try:
-            async with child.patience:
-                while True:
-                    self._renew(child)
-                    reply = await child.hear(self._spec)
-                    if isinstance(reply, pipe.Unavailable):
-                        raise EnvironmentUnavailable(reply.reason)
-                    if isinstance(reply, pipe.Ready):
-                        child.found = reply
-                        if not started.done():
-                            started.set_result(None)
-                        self._on_ready()
-                    elif not isinstance(reply, pipe.Alive):
-                        self._book(child, reply)
-                    self._hand_out()
-        except TimeoutError:
-            doing = "a step or reset of" if child.ready else "loading or trying out"
-            raise Lost(
-                f"said nothing for {self._patience_with(child):g} s: {doing} "
-                f"{self._spec.environment.id} does not come to an end"
-            ) from None
+        while True:
+            reply = await self._hear(child, self._spec)
+            if isinstance(reply, pipe.Unavailable):
+                raise EnvironmentUnavailable(reply.reason)
+            if isinstance(reply, pipe.Ready):
+                child.found = reply
+                if not started.done():
+                    started.set_result(None)
+                self._on_ready()
+            elif not isinstance(reply, pipe.Alive):
+                self._book(child, reply)
+            self._hand_out()
 
-    def _renew(self, child: Child) -> None:
-        """Wait anew for a child's next word, or for ever where it owes none."""
-        owes = child.parts or not child.ready
-        now = asyncio.get_running_loop().time()
-        child.patience.reschedule(now + self._patience_with(child) if owes else None)
+    async def _hear(self, child: Child, run_spec: RunSpec) -> pipe.Reply:
+        """A child's next word. Raises `Lost`, also where it owes one and is silent for too long.
+
+        Silence is counted by looks: while this process itself stands still, stopped or on a machine
+        that sleeps, it hears nothing, and that is nobody's fault.
+        """
+        child.silent = 0.0
+        hearing = asyncio.create_task(child.hear(run_spec))
+        try:
+            while not (await asyncio.wait((hearing,), timeout=LOOK_SECONDS))[0]:
+                owes = child.parts or not child.ready
+                child.silent = child.silent + LOOK_SECONDS if owes else 0.0
+                if child.silent >= (patience := self._patience_with(child)):
+                    doing = "a step or reset of" if child.ready else "loading or trying out"
+                    raise Lost(
+                        f"said nothing for {patience:g} s: {doing} {run_spec.environment.id} does "
+                        "not come to an end"
+                    )
+            return hearing.result()
+        finally:
+            await _cancelled(hearing)
 
     def _patience_with(self, child: Child) -> float:
         return self.patience if child.ready else STARTS_LONGER * self.patience
@@ -382,6 +393,12 @@ class Evaluators:
             assert self._spec is not None
             work.crashed += 1
             work.add(_crashed(self._spec, part.job, f"twice its process {trouble}"))
+
+
+async def _cancelled(task: asyncio.Task[pipe.Reply]) -> None:
+    """Cancel a task and see it to its end, whatever it was."""
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 def _now() -> float:

@@ -51,7 +51,7 @@ class Child:
         found: what it found out about this machine, once it can evaluate.
         fresh: whether it has been given nothing but suspects yet.
         parts: handed out to it and not answered, in order: the first is in hand.
-        patience: the deadline of its next word.
+        silent: seconds for which it owed a word and could have been heard.
         ending: whether it is past hope.
     """
 
@@ -64,7 +64,7 @@ class Child:
         self.found: pipe.Ready | None = None
         self.fresh = True
         self.parts: deque[Part] = deque()
-        self.patience = asyncio.timeout(None)
+        self.silent = 0.0
         self.ending = False
         self._requests, self._replies, self._errors = process.stdin, process.stdout, process.stderr
         self._last_words = b""
