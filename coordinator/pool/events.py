@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.messages import Part, ResultName, TaskKind
+from protocol.messages import Outcome, Part, ResultName, TaskKind
 
 
 class SessionId(NamedTuple):
@@ -209,7 +209,7 @@ class SendAcknowledge:
 
     session: SessionId
     results: tuple[ResultName, ...]
-    outcome: Literal["accepted", "late", "duplicate", "refused"]
+    outcome: Outcome
     reason: str = ""
 
 

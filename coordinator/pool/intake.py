@@ -182,9 +182,6 @@ class Intake:
         members = 2 * counted
         self._batches.count(batch, contribution, members, batch.index < self._course.open_index)
         self._leases.saw_members(steps, members)
-        session = self._roster.sessions.get(event.session)
-        if session is not None:
-            session.members += members
 
     def _drop_failing(self, batch: Batch, event: Arrived, is_open: NDArray[np.bool_]) -> None:
         """Give up the directions of a batch to come whose failure this result confirms."""

@@ -57,8 +57,6 @@ GOODBYE = "left"
 """The reason of who leaves as one should; all others vanish."""
 RETURN_WITHIN = 10.0
 """Seconds that the workers of a run which goes on have to come back, where its time is up."""
-
-
 FOR_ALL = (Tick, Updated)
 """Events after which those who hold a task, too, are asked whether they have room for another, and
 overdue leases are copied; others who hold one come back with its result."""
@@ -265,7 +263,7 @@ class Pool:
             self._failures.hand_back(session, now)
         else:
             self._failures.vanished(session, reason, now)
-        self._roster.leave(id, now)
+        self._roster.leave(session, now)
         self._commands.append(Happened(f"left: {reason}", id))
 
     def _heard(self, event: Heard, now: float) -> None:

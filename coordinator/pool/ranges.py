@@ -7,8 +7,6 @@ from collections.abc import Iterator, Set
 from typing import NamedTuple
 
 NOBODY: frozenset[str] = frozenset()
-
-
 SUSPECT_AFTER = 2
 """Failures of a range after which it is given out in ever smaller pieces: what breaks its workers
 is found without breaking more of them."""

@@ -68,8 +68,6 @@ class Session:
     """it has returned a task"""
     unkept: int = 0
     """accepted results of it that may still be lost"""
-    members: int = 0
-    """members that counted"""
     stands_by: bool = False
     """it is no worker"""
     queue: OrderedDict[SessionId, Session] | None = None
@@ -161,16 +159,14 @@ class Roster:
         self._listen(session)
         return session
 
-    def leave(self, id: SessionId, now: float) -> Session | None:
-        """Forget a session, but not how its worker stands: it, or None if it was not here."""
-        session = self.sessions.pop(id, None)
-        if session is not None:
-            self.workers -= not session.stands_by
-            self.set_credit(session, 0)
-            self._queue(session, None)
-            self.owed.pop(id, None)
-            self._remember(session, now)
-        return session
+    def leave(self, session: Session, now: float) -> None:
+        """Forget a session that is here, but not how its worker stands."""
+        del self.sessions[session.id]
+        self.workers -= not session.stands_by
+        self.set_credit(session, 0)
+        self._queue(session, None)
+        self.owed.pop(session.id, None)
+        self._remember(session, now)
 
     def _remember(self, session: Session, now: float) -> None:
         worker, standings = session.id.worker, self._standings

@@ -36,9 +36,8 @@ def test_who_pauses_or_leaves_has_no_share_of_the_rest() -> None:
     assert set(roster.eligible) == {"a"}
     roster.set_credit(two, 3)
     assert roster.share(one) == 0.5
-    roster.leave(two.id, 1.0)
+    roster.leave(two, 1.0)
     assert roster.share(one) == 1.0
-    assert roster.leave(two.id, 1.0) is None
 
 
 @given(
@@ -64,7 +63,7 @@ def test_a_worker_is_eligible_while_one_of_its_sessions_takes_work() -> None:
     two = roster.enter(SessionId("a", "2"), 1, 0.0, 0.0)
     roster.set_credit(one, 0)
     assert set(roster.eligible) == {"a"}
-    roster.leave(two.id, 1.0)
+    roster.leave(two, 1.0)
     assert not roster.eligible
 
 
@@ -86,7 +85,7 @@ def test_who_left_does_not_wake() -> None:
     roster = Roster()
     session = enter(roster, "a")
     roster.rest(session, 0.0, 5.0, "it failed")
-    roster.leave(session.id, 1.0)
+    roster.leave(session, 1.0)
     roster.wake(6.0)
     assert not roster.idle
 
@@ -125,7 +124,7 @@ def test_who_has_room_is_known_by_its_worker() -> None:
     for session in (one, two):
         roster.note_room(session, 0.0)
     assert set(roster.roomy_workers) == {"a"}
-    roster.leave(one.id, 1.0)
+    roster.leave(one, 1.0)
     assert set(roster.roomy_workers) == {"a"}
     roster.rest(two, 1.0, 5.0, "it failed")
     assert not roster.roomy_workers
@@ -138,7 +137,7 @@ def lose(roster: Roster, worker: str, now: float) -> Session:
     """A worker comes, and is lost with a task."""
     session = roster.enter(SessionId(worker, "s"), 1, 0.0, now)
     roster.lost(session, "it vanished", now)
-    roster.leave(session.id, now)
+    roster.leave(session, now)
     return session
 
 
@@ -179,7 +178,7 @@ def test_good_standing_is_not_remembered_and_wipes_out_the_bad() -> None:
     session = enter(roster, "a")
     assert session.losses == 1
     roster.returned(session)
-    roster.leave(session.id, 2.0)
+    roster.leave(session, 2.0)
     assert enter(roster, "a").losses == 0
     assert not roster._standings
 
