@@ -22,6 +22,7 @@ from coordinator.pool.events import (
     Updated,
 )
 from protocol.spec import RunSpec
+from protocol.strategies import multiplier
 from scripts.simulation.counting import Counted
 from scripts.simulation.shell import Name
 
@@ -89,6 +90,10 @@ class Ledger:
         """when the first event came"""
         self._run = run
         self._leases = leases
+        self._multipliers = np.array(
+            [multiplier(age, run.pool.discount) for age in range(run.pool.max_staleness + 1)]
+        )
+        """by age in versions"""
         self._quorum = int(np.ceil(run.pool.quorum * run.directions - 1e-9))
         self._accounts: dict[int, Account] = {}
         self._accepted: dict[Name, KeepResult] = {}
@@ -238,8 +243,7 @@ class Ledger:
         self._closing = None
         self._dropped.update(closed.dropped)
         size = self._run.directions
-        ages = 1 + closed.version - found.versions
-        multipliers = np.maximum(1, 60 // ages**self._run.pool.discount)
+        multipliers = self._multipliers[closed.version - found.versions]
         for index, rows in found.by_batch(size):
             account = self.account(index)
             places = found.directions[rows] - index * size
