@@ -159,8 +159,8 @@ class Workload:
             return [Say(f"the coordinator refused {found} of our results: {reason}", warning=True)]
         if outcome == "late":
             # What follows of these would be later still.
-            parts = (self.leases.get(name[0]) for name in results if isinstance(name, tuple))
-            rest = [lease for lease in parts if lease is not None]
+            tasks = dict.fromkeys(name[0] for name in results if isinstance(name, tuple))
+            rest = [lease for task in tasks if (lease := self.leases.get(task)) is not None]
             return self.hand_back(rest, f"a part of it is late: {reason}", now)
         return []
 

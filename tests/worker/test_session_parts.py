@@ -68,6 +68,13 @@ def test_each_part_is_sent_when_it_is_there_and_kept_until_its_name_is_answered(
     assert desk.told(messages.Refusal) == []
 
 
+def test_parts_that_were_never_sent_may_be_called_late_and_twice() -> None:
+    desk, task = desk_with_a_task(version=3)
+    desk.is_told(messages.Acknowledge(((1, 0), (1, 2), (2, 0)), "late"))
+    (refusal,) = desk.told(messages.Refusal)
+    assert (refusal.task, refusal.cause) == (task.task, "handed-back")
+
+
 def test_an_answer_for_the_whole_or_another_part_leaves_a_part_where_it_is() -> None:
     desk, _ = desk_with_a_task()
     evaluates(desk, 12, 2)
