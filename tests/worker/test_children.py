@@ -2,104 +2,46 @@ import asyncio
 import os
 import re
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import pytest_asyncio
 
 from protocol import noise, normalizer
-from protocol.spec import RunSpec
 from tests.worker import reference
-from tests.worker.reference import TOYS, run_spec
-from tests.worker.toy_environments import LONG
-from worker.evaluation import children as hands
-from worker.evaluation import environments, pipe, progress
-from worker.evaluation.children import Evaluators
-from worker.evaluation.jobs import (
-    EnvironmentUnavailable,
-    Evaluation,
-    EvaluationJob,
-    WorkerFailure,
-    join,
+from tests.worker.evaluating import (
+    DEADLINE,
+    EVERY,
+    alive,
+    alone,
+    assert_same,
+    assert_usable,
+    cursed,
+    members,
+    processes,
+    started,
+    toy,
+    until,
+    waiting,
+    whole,
 )
+from tests.worker.reference import TOYS, run_spec
+from worker.evaluation import children as hands
+from worker.evaluation import environments, progress
+from worker.evaluation.children import Evaluators
+from worker.evaluation.jobs import Evaluation, EvaluationJob, WorkerFailure, join
 from worker.evaluation.lanes import Lanes
 from worker.evaluation.process import Child
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-SIGMA = 0.3
-DEADLINE = 30.0
-EVERY = 1009  # seeds of trouble; none of the first directions has one
-
-
-def toy(**kwargs: Any) -> RunSpec:
-    return run_spec("ToyWalk-v0", environment={"kwargs": kwargs}, normalizer={"enabled": True})
-
-
-def members(first: int, count: int, episodes: int = 1) -> EvaluationJob:
-    return EvaluationJob("members", 0, first, count, episodes, SIGMA)
-
-
-def alone(spec: RunSpec, job: EvaluationJob) -> Evaluation:
-    """What the job gives in this process."""
-    lanes = Lanes(spec, environments.maker(spec.environment, [TOYS]), 4)
-    view = reference.normalization(spec) if spec.normalizer.enabled else None
-    return lanes.evaluate(job, reference.theta(spec), view)
-
-
-def assert_same(a: Evaluation, b: Evaluation) -> None:
-    np.testing.assert_array_equal(a.returns, b.returns)
-    np.testing.assert_array_equal(a.lengths, b.lengths)
-    assert (a.observed, a.failed) == (b.observed, b.failed)
-
-
-def waiting(gate: Path) -> RunSpec:
-    return toy(trouble="hang", every=EVERY, gate=str(gate))
-
-
-async def started(spec: RunSpec, children: int, share: float = 1.0) -> Evaluators:
-    evaluators = Evaluators(DEADLINE, share)
-    await evaluators.start(spec, children, [TOYS])
-    await until(lambda: evaluators.ready == children)
-    view = reference.normalization(spec) if spec.normalizer.enabled else None
-    await evaluators.set_theta(0, reference.theta(spec), view)
-    return evaluators
-
-
-async def whole(evaluators: Evaluators, job: EvaluationJob) -> Evaluation:
-    """The evaluation of a job, in however many pieces it is told."""
-    pieces: list[Evaluation] = []
-    await evaluators.evaluate(job, pieces.append)
-    return join(sorted(pieces, key=lambda piece: piece.first))
-
-
-async def until(true: Callable[[], bool]) -> None:
-    """Wait for something that another process does."""
-    deadline = time.monotonic() + DEADLINE
-    while not true():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.005)
-
-
-def processes(evaluators: Evaluators) -> list[int]:
-    return [child.process.pid for child in evaluators._children]
 
 
 def retrying(evaluators: Evaluators) -> bool:
     """Whether something is tried a second time."""
     return any(child.parts and child.parts[0].suspect for child in evaluators._children)
-
-
-def alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -116,20 +58,9 @@ async def pool(gate: Path) -> AsyncIterator[Evaluators]:
     await evaluators.close()
 
 
-def cursed(before: int = 0, after: int = 0) -> EvaluationJob:
-    """A direction whose episodes meet the trouble of their environment, and some that don't."""
-    seeds = noise.episode_seeds(7, np.arange(20 * EVERY, dtype=np.uint64) * np.uint64(65536))
-    return members(int(np.flatnonzero(seeds % EVERY == 0)[0]) - before, before + 1 + after)
-
-
 async def full(pool: Evaluators) -> None:
     """Wait until both children of the pool are there."""
     await until(lambda: pool.ready == 2)
-
-
-async def assert_usable(pool: Evaluators) -> None:
-    job = members(0, 3)
-    assert_same(await asyncio.wait_for(whole(pool, job), DEADLINE), alone(toy(), job))
 
 
 async def test_two_children_give_what_one_process_gives(pool):
@@ -214,15 +145,6 @@ async def test_a_large_part_is_answered_by_a_child_that_had_nothing_to_do(pool):
     before, job = processes(pool), members(0, 600)
     assert_same(await whole(pool, job), alone(toy(), job))
     assert processes(pool) == before  # none was taken to talk nonsense, and its part retried
-
-
-async def test_prepared_children_may_be_closed_unused():
-    evaluators = Evaluators()
-    evaluators.prepare(2)
-    await until(lambda: len(evaluators._children) == 2)
-    pids = processes(evaluators)
-    await evaluators.close()
-    assert not any(alive(pid) for pid in pids)
 
 
 async def test_a_child_killed_once_in_mid_job_costs_a_retry(pool, gate):
@@ -343,30 +265,6 @@ async def test_what_ends_processes_fails_alone_and_by_name(monkeypatch):
     await evaluators.close()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="forks")
-async def test_the_end_of_a_process_is_seen_though_what_it_started_goes_on():
-    evaluators = await started(toy(trouble="fork", every=EVERY), 1)
-    began = time.monotonic()
-    found = await whole(evaluators, cursed())
-    assert found.failed == ((cursed().first, "twice its process died (exit code 4)"),)
-    assert time.monotonic() - began < LONG
-    await evaluators.close()
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
-async def test_closing_does_not_wait_for_what_a_process_started():
-    evaluators = await started(toy(trouble="serve", every=EVERY), 1)
-    job = asyncio.create_task(whole(evaluators, cursed()))
-    await until(lambda: any(child.parts for child in evaluators._children))
-    (pid,) = processes(evaluators)
-    await until(lambda: children_of(pid) != [])
-    began = time.monotonic()
-    await evaluators.close()
-    assert time.monotonic() - began < LONG / 2
-    with pytest.raises(WorkerFailure):
-        await job
-
-
 async def test_an_episode_of_the_centre_that_ends_its_process_is_named_by_its_number():
     found = hands._crashed(toy(), EvaluationJob("centre", 0, 7, 1), "x" * 999)
     assert found.failed == ((7, "x" * 200),)
@@ -423,142 +321,3 @@ async def test_interrupts_do_not_reach_the_children(pool):
         os.kill(pid, signal.SIGINT)
     await assert_usable(pool)
     assert all(alive(pid) for pid in processes(pool))
-
-
-async def test_an_environment_that_is_not_here_is_said_at_the_start():
-    evaluators = Evaluators()
-    with pytest.raises(EnvironmentUnavailable, match="did you mean CartPole-v1"):
-        await evaluators.start(run_spec("CartPole-v9"), 2)
-    assert not evaluators._children
-    with pytest.raises(WorkerFailure):
-        await whole(evaluators, members(0, 1))
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="stops a process")
-async def test_the_first_child_that_is_ready_starts_and_others_join_it():
-    told = list[tuple[int, float]]()
-    evaluators = Evaluators(DEADLINE, on_ready=lambda: told.append((evaluators.ready, speed())))
-
-    def speed() -> float:
-        return evaluators.speed
-
-    evaluators.prepare(2)
-    await until(lambda: len(evaluators._children) == 2)
-    slow = processes(evaluators)[0]
-    os.kill(slow, signal.SIGSTOP)
-    await evaluators.start(toy(), 2, [TOYS])
-    assert [ready for ready, _ in told] == [1]
-    await evaluators.set_theta(0, reference.theta(toy()), reference.normalization(toy()))
-    await assert_usable(evaluators)
-    os.kill(slow, signal.SIGCONT)
-    await until(lambda: len(told) == 2)
-    assert told[1][0] == 2 and told[1][1] > told[0][1] > 0
-    assert len(evaluators.numeric_class) == 16
-    await assert_usable(evaluators)
-    await evaluators.close()
-
-
-def children_of(pid: int) -> list[str]:
-    """What a process has started, where the kernel tells."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    return [child for task in tasks for child in task.read_text().split()]
-
-
-def cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
-async def test_a_throttled_child_uses_its_share_and_still_hears_and_says_that_it_lives():
-    evaluators = await started(toy(), 1, share=0.1)
-    evaluators.patience = 4.0
-    (pid,) = processes(evaluators)
-    told = list[Evaluation]()
-    job = asyncio.create_task(evaluators.evaluate(members(0, 4000, episodes=1000), told.append))
-    await until(lambda: bool(evaluators._children[0].parts))
-    await asyncio.sleep(0.5)  # what the start cost is paid for
-    began, used = time.monotonic(), cpu_seconds(pid)
-    await asyncio.sleep(2.5)
-    share = (cpu_seconds(pid) - used) / (time.monotonic() - began)
-    assert 0.02 < share < 0.13  # less where the machine is busy
-    job.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await job
-    assert told and told[0].first == 0
-    assert processes(evaluators) == [pid]
-    await evaluators.close()
-
-
-async def test_a_child_killed_before_it_is_ready_is_replaced_which_is_told():
-    told = list[str]()
-    evaluators = Evaluators(on_lost=told.append)
-    evaluators.prepare(1)
-    async with asyncio.timeout(DEADLINE):
-        while not evaluators._children:
-            await asyncio.sleep(0.01)  # between looks
-    os.kill(processes(evaluators)[0], signal.SIGKILL)
-    await evaluators.start(toy(), 1, [TOYS])
-    await evaluators.close()
-    assert told == ["an evaluation process died (SIGKILL)"]
-
-
-HOLDER = """
-import os, subprocess, sys, time
-subprocess.Popen([sys.executable, "-m", "worker.evaluation.child"])
-os.close(1)
-time.sleep(60)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
-@pytest.mark.parametrize("end", ["of the pipe", "of the parent"])
-async def test_a_child_ends_with_its_pipe_or_its_parent_whichever_is_first(end):
-    requests, ours = os.pipe()
-    replies, answers = os.pipe()
-    parent = subprocess.Popen([sys.executable, "-c", HOLDER], stdin=requests, stdout=answers)
-    os.close(requests)
-    os.close(answers)
-    os.write(ours, pipe.frame(pipe.Configure(b"", (), 1.0)))
-    header = await asyncio.to_thread(os.read, replies, pipe.HEADER)
-    body = os.read(replies, pipe.length(header, 1000))
-    assert isinstance(pipe.reply(body), pipe.Unavailable)
-    if end == "of the parent":
-        parent.kill()
-    else:
-        os.close(ours)
-    nothing = asyncio.to_thread(os.read, replies, 1)  # once its last writer, the child, is gone
-    assert await asyncio.wait_for(nothing, DEADLINE) == b""
-    if end == "of the parent":
-        os.close(ours)
-    os.close(replies)
-    parent.kill()
-    parent.wait()
-
-
-PARENT = """
-import asyncio
-from tests.worker import test_children as t
-
-async def main():
-    evaluators = await t.started(t.toy(trouble="hang", every=t.EVERY), 1)
-    asyncio.create_task(t.whole(evaluators, t.cursed()))
-    await t.until(lambda: bool(evaluators._children[0].parts))
-    print(t.processes(evaluators)[0], flush=True)
-    await asyncio.sleep(60)
-
-asyncio.run(main())
-"""
-
-
-async def test_children_die_with_a_session_leader_even_while_a_step_hangs():
-    parent = subprocess.Popen(
-        [sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    assert parent.stdout is not None
-    with parent.stdout:
-        child = int(await asyncio.to_thread(parent.stdout.readline))
-    assert alive(child)
-    parent.kill()
-    parent.wait()
-    await until(lambda: not alive(child))
