@@ -59,15 +59,13 @@ class Batches:
         if room <= 0.0:
             return 0
         late = self._late_members // 2 if updating else 0
+        waiting = None if updating else self.open
         for batch in self._batches.values():
-            if batch is self.next:
-                continue
-            out = batch.work.missing
-            if batch is self.open and not updating:
-                out = min(out, self.size - self.quorum)
-            else:
-                out -= batch.work.unleased.total
-            late += out
+            work = batch.work
+            if batch is waiting:
+                late += min(work.missing, self.size - self.quorum)
+            elif batch is not self.next:
+                late += work.missing - work.unleased.total
         return math.floor(room - (1.0 - self._stale_share) * late)
 
     def reach(self, version: int) -> None:

@@ -8,7 +8,6 @@ of what is left, so that tasks shrink towards the end of a batch and all workers
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
 from collections import deque
 from typing import NamedTuple
 
@@ -180,32 +179,27 @@ class Window:
         """`fewest`: values before anything is said."""
         self._recent: deque[float] = deque(maxlen=self.SIZE)
         self._ordered: list[float] = []
+        """as they were at the last look"""
         self._fewest = fewest
         self._unseen = 0
-        self._deviation: float | None = 0.0
         self.median: float | None = None
 
     def add(self, value: float) -> bool:
         """One more; the first few and then every twentieth change what is said: whether it did."""
-        if len(self._recent) == self.SIZE:
-            del self._ordered[bisect_left(self._ordered, self._recent[0])]
         self._recent.append(value)
-        insort(self._ordered, value)
         self._unseen += 1
-        count = len(self._ordered)
-        if count >= self._fewest and (self._unseen >= self.EVERY or count < self.EVERY):
-            self._unseen = 0
-            self.median = self._ordered[count // 2]
-            self._deviation = None
-            return True
-        return False
+        count = len(self._recent)
+        if count < self._fewest or self._unseen < self.EVERY <= count:
+            return False
+        self._unseen = 0
+        self._ordered = sorted(self._recent)
+        self.median = self._ordered[count // 2]
+        return True
 
     @property
     def deviation(self) -> float:
-        """The median distance from the median, at the same look or soon after; 0 before one."""
-        if self._deviation is None:
-            middle = self._ordered[len(self._ordered) // 2]
-            distances = [abs(value - middle) for value in self._ordered]
-            distances.sort()
-            self._deviation = distances[len(distances) // 2]
-        return self._deviation
+        """The median distance from the median, at the same look; 0 before one."""
+        if self.median is None:
+            return 0.0
+        distances = sorted([abs(value - self.median) for value in self._ordered])
+        return distances[len(distances) // 2]
