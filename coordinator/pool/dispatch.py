@@ -73,7 +73,7 @@ class Dispatch:
         wanted = self._members_wanted()
         if next(self._offers(wanted), None) is not None:
             return True
-        return wanted and self._early() is not None
+        return wanted and self.room_ahead > 0
 
     @property
     def room_ahead(self) -> int:
@@ -105,8 +105,7 @@ class Dispatch:
         for offer in self._offers(wanted):
             if self._lease_part(session, offer, now):
                 return True
-        early = self._early() if wanted else None
-        if early is not None and self._lease_early(session, early, now):
+        if wanted and (room := self.room_ahead) > 0 and self._lease_early(session, room, now):
             return True
         if self._copies:
             for work in self._awaited():
@@ -132,21 +131,6 @@ class Dispatch:
         if current is not None:
             yield current
 
-    def _early(self) -> Offer | None:
-        """What of the next batch may be evaluated one version early."""
-        room = self.room_ahead
-        if room <= 0:
-            return None
-        updating, batches = self._course.updating, self._batches
-        return Offer(
-            "members",
-            self._course.version,
-            batches.next.work,
-            min(room, MAX_TASK_DIRECTIONS),
-            before=0 if updating else self._batches.awaited,
-            spared=self._spared,
-        )
-
     def _awaited(self) -> Iterator[Work]:
         """What has no free unit any more and holds the run up."""
         batch = self._batches.open
@@ -169,25 +153,33 @@ class Dispatch:
         evaluations = self._evaluations.under_way
         return not evaluations or self._course.version - evaluations[0].version < self._lag
 
-    def _lease_early(self, session: Session, offer: Offer, now: float) -> bool:
+    def _lease_early(self, session: Session, room: int, now: float) -> bool:
         """Lease to this session what it can do of the next batch until that is open, beside what it
-        holds: the less is done one version early, the better the run learns."""
-        pacing = self._leases.pacing(session, offer.kind, now)
+        holds, at most `room` directions: the less is done one version early, the better the run
+        learns."""
+        before = 0 if self._course.updating else self._batches.awaited
+        pacing = self._leases.pacing(session, "members", now)
         seconds = self._course.update_in(now) - pacing.free_in
-        if offer.before and self._roster.speed:
-            seconds += offer.before * self._leases.steps(offer.kind) / self._roster.speed
+        if before and self._roster.speed:
+            seconds += before * self._leases.steps("members") / self._roster.speed
         if seconds <= 0.0:
             return False
-        limit = max(seconds, self._minimum_seconds) / pacing.unit
-        return self._lease_part(session, offer, now, max(1, math.ceil(limit)))
+        limit = max(1, math.ceil(max(seconds, self._minimum_seconds) / pacing.unit))
+        offer = Offer(
+            "members",
+            self._course.version,
+            self._batches.next.work,
+            min(room, limit, MAX_TASK_DIRECTIONS),
+            before=before,
+            spared=self._spared,
+        )
+        return self._lease_part(session, offer, now)
 
-    def _lease_part(
-        self, session: Session, offer: Offer, now: float, limit: int = MAX_TASK_DIRECTIONS
-    ) -> bool:
+    def _lease_part(self, session: Session, offer: Offer, now: float) -> bool:
         """Lease to this session what of the offer is its share: whether there was any."""
         pacing = self._leases.pacing(session, offer.kind, now)
         share = self._roster.share(session)
-        size = min(self._leases.size(session, share, offer.work, pacing), offer.most, limit)
+        size = min(self._leases.size(session, share, offer.work, pacing), offer.most)
         if not size:
             return False
         if not session.proven:
