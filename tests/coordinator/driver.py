@@ -7,6 +7,7 @@ import dataclasses
 from coordinator.pool import Pool
 from coordinator.pool.events import (
     Arrived,
+    CloseBatch,
     Command,
     Event,
     Heard,
@@ -17,12 +18,15 @@ from coordinator.pool.events import (
     SendTask,
     SessionId,
     Tick,
+    Updated,
 )
 from protocol.messages import Part, ResultName
 from protocol.spec import RunSpec
-from tests.coordinator.simulation import Environment, result
+from tests.coordinator.simulation import Environment, result, spec
 
 A, B, C = (SessionId(worker, "s") for worker in "abc")
+CENTRE = {"evaluate_every": 1, "episodes": 20, "screening": 5}
+"""Evaluations of the centre that a test can finish."""
 
 
 class Driver:
@@ -96,3 +100,36 @@ def piece(
         return arrived
     before = first - task.first
     return dataclasses.replace(arrived, part=Part(before, task.count - before - count))
+
+
+def finish_all(driver: Driver, updates: int = 1 << 30) -> None:
+    """Everybody finishes what they hold, updates follow at once: until the run ends, or so many."""
+    for _ in range(5000):
+        if driver.pool.ended or not updates:
+            return
+        if driver.pool.updating:
+            driver.send(Updated(driver.pool.version + 1))
+            updates -= 1
+        held = [t for t in tasks(driver.said) if t.task in driver.pool.leases]
+        if held:
+            driver.finish(held[0], after=0.05)
+        else:
+            driver.tick(0.1)
+    raise AssertionError(f"the run does not end: {driver.pool.quiet_because()}")
+
+
+def straggling(**pool: object) -> tuple[Driver, SendTask, list[Command]]:
+    """A holds a task while B does all else of the batch; what was said when the batch closed."""
+    driver = Driver(spec(32, pool={"quorum": 0.5, "max_staleness": 1, "stale_share": 0.0, **pool}))
+    driver.measured(A)
+    driver.join(B, credit=2)
+    (lease,) = driver.pool.sessions[A].leases.values()
+    late = next(t for t in tasks(driver.said) if t.task == lease.task)
+    for _ in range(2000):
+        said = driver.tick(0.1)
+        for task in tasks(driver.said):
+            if task.session == B and task.task in driver.pool.leases and task.first != late.first:
+                said += driver.finish(task, after=0.01)
+        if of(said, CloseBatch):
+            return driver, late, said
+    raise AssertionError("the batch did not close")

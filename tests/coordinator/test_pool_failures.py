@@ -9,6 +9,7 @@ import pytest
 from coordinator.pool.events import (
     CentreJudged,
     CloseBatch,
+    Command,
     Happened,
     Heard,
     Joined,
@@ -21,10 +22,8 @@ from coordinator.pool.events import (
 )
 from coordinator.pool.presets import PRESETS
 from protocol.spec import RunSpec
-from tests.coordinator.driver import A, B, C, Driver, of, tasks, units
+from tests.coordinator.driver import CENTRE, A, B, C, Driver, of, tasks, units
 from tests.coordinator.simulation import counted, spec
-
-CENTRE = {"evaluate_every": 1, "episodes": 20, "screening": 5}
 
 
 class Fleet(Driver):
@@ -312,3 +311,124 @@ def test_a_hoarder_holds_one_task_at_a_time() -> None:
         most = max(most, len(driver.pool.sessions[A].leases))
     assert most == 1
     assert driver.pool.sessions[A].losses >= 3
+
+
+# One failure after the other.
+
+
+def test_a_worker_that_fails_rests_longer_each_time_and_its_range_goes_to_another() -> None:
+    driver = Driver(spec(64))
+    (task,) = driver.join(A)
+    for rest in (2.0, 4.0, 8.0):
+        driver.send(Refused(A, task.task, True, "its child crashed"))
+        assert not driver.pool.sessions[A].leases
+        driver.tick(rest - 0.2)
+        assert not driver.pool.sessions[A].leases
+        driver.tick(0.4)
+        (lease,) = driver.pool.sessions[A].leases.values()
+        task = next(t for t in tasks(driver.said) if t.task == lease.task)
+    driver.send(Refused(A, task.task, True, "its child crashed"))
+    (taken,) = driver.join(B)
+    assert taken.first == task.first
+    driver.tick(60.1)
+    assert driver.pool.sessions[A].failures == 4
+    driver.finish(taken)
+    (lease,) = driver.pool.sessions[A].leases.values()
+    driver.finish(next(t for t in tasks(driver.said) if t.task == lease.task))
+    assert driver.pool.sessions[A].failures == 0
+
+
+def test_a_worker_that_hands_back_is_not_blamed() -> None:
+    driver = Driver(spec(64))
+    (task,) = driver.join(A)
+    driver.join(B)
+    driver.send(Refused(A, task.task, False, "handed back"))
+    assert driver.pool.sessions[A].failures == 0
+    assert not [h for h in of(driver.said, Happened) if "failed" in h.what]
+    driver.tick(1.2)
+    (lease,) = driver.pool.sessions[A].leases.values()
+    assert lease.first != task.first
+
+
+def test_giving_the_same_work_back_again_and_again_is_no_busy_loop() -> None:
+    driver = Driver(spec(64))
+    driver.join(A)
+    refused = 0
+    for _ in range(100):
+        for lease in list(driver.pool.sessions[A].leases.values()):
+            driver.send(Refused(A, lease.task, False, "gone"))
+            refused += 1
+        driver.send(Tick(), 0.1)
+    assert refused <= 11
+
+
+def fail_once(driver: Driver, id: SessionId, direction: int) -> list[Command]:
+    """The session finishes what it holds, this direction failing; it must hold it."""
+    task = next(
+        t
+        for t in tasks(driver.said)
+        if t.session == id and t.task in driver.pool.leases and direction in units(t)
+    )
+    return driver.finish(task, failed={direction: "NaN reward"})
+
+
+def test_a_failed_direction_goes_to_another_worker_and_is_dropped_when_it_fails_there() -> None:
+    driver = Driver(spec(2))
+    driver.join(A)
+    driver.join(B)
+    fail_once(driver, A, 0)
+    assert [t.session for t in tasks(driver.said)] == [A, B]
+    said = fail_once(driver, B, 0)
+    (closed,) = of(said, CloseBatch)
+    assert closed.dropped == (0,)
+    assert closed.contributions == ()
+    assert [h for h in of(said, Happened) if "direction 0 dropped" in h.what]
+
+
+def test_a_direction_that_failed_once_and_then_returns_counts() -> None:
+    driver = Driver(spec(2))
+    driver.join(A)
+    driver.join(B)
+    fail_once(driver, A, 0)
+    said = driver.finish(tasks(driver.said)[-1])
+    (closed,) = of(said, CloseBatch)
+    assert counted(closed).tolist() == [0]
+
+
+def test_a_single_worker_confirms_its_own_failure() -> None:
+    driver = Driver(spec(2))
+    driver.join(A)
+    fail_once(driver, A, 0)
+    said = fail_once(driver, A, 0)
+    assert of(said, CloseBatch)[0].dropped == (0,)
+
+
+def test_a_paused_second_worker_does_not_keep_a_failed_direction_open() -> None:
+    driver = Driver(spec(2))
+    driver.join(A)
+    driver.join(B, credit=0)
+    fail_once(driver, A, 0)
+    said = fail_once(driver, A, 0)
+    assert of(said, CloseBatch)
+
+
+def test_a_second_worker_that_never_answers_does_not_keep_a_failed_direction_open() -> None:
+    driver = Driver(spec(2))
+    driver.join(A)
+    fail_once(driver, A, 0)
+    driver.join(B)
+    for _ in range(3000):
+        driver.tick(0.1)
+        if any(lease.session == A for lease in driver.pool.leases.values()):
+            fail_once(driver, A, 0)
+        if of(driver.said, CloseBatch):
+            break
+    assert of(driver.said, CloseBatch)[0].dropped == (0,)
+
+
+def test_the_rest_of_a_task_with_a_failed_direction_counts() -> None:
+    driver = Driver(spec(16))
+    (task,) = driver.join(A)
+    assert task.count > 1
+    driver.finish(task, failed={task.first: "it raised"})
+    assert driver.pool.progress[0] == task.count - 1
