@@ -67,7 +67,7 @@ class Inbox:
         os._exit(0)
 
 
-class Child:
+class Evaluator:
     """Answers requests, one after the other."""
 
     def __init__(self, inbox: Inbox, outgoing: BinaryIO) -> None:
@@ -138,7 +138,7 @@ class Child:
 
             spec = self.spec = from_bytes(request.spec)
             maker = environments.maker(spec.environment, request.allowed)
-            found = probe(spec, maker, self.trial_pulse)
+            found = probe(spec, maker, self.trial_pulse, request.trial)
             count = lane_count(spec.size, found.step_seconds)
             self.lanes = Lanes(spec, maker, count, fresh=found.fresh)
             if request.share < 1.0:
@@ -223,7 +223,7 @@ def main() -> None:
     inbox.start()
     with contextlib.suppress(Exception):  # said in the answer to `Configure`, which meets it again
         _load()
-    Child(inbox, outgoing).serve()
+    Evaluator(inbox, outgoing).serve()
 
 
 def _load() -> None:
