@@ -265,6 +265,19 @@ async def test_what_ends_processes_fails_alone_and_by_name(monkeypatch):
     await evaluators.close()
 
 
+async def test_a_direction_that_ends_the_trial_too_does_not_keep_the_worker_from_the_others():
+    told = list[str]()
+    spec = toy(trouble="crash", every=noise.episode_seed(7, 0))  # direction 0
+    evaluators = Evaluators(DEADLINE, on_lost=told.append)
+    await evaluators.start(spec, 1, [TOYS])
+    assert told == 2 * ["an evaluation process died (SIGSEGV)"]
+    await evaluators.set_theta(0, reference.theta(spec), reference.normalization(spec))
+    found = await whole(evaluators, members(0, 3))
+    await evaluators.close()
+    assert [direction for direction, _ in found.failed] == [0]
+    np.testing.assert_array_equal(found.returns[1:], alone(toy(), members(1, 2)).returns)
+
+
 async def test_an_episode_of_the_centre_that_ends_its_process_is_named_by_its_number():
     found = hands._crashed(toy(), EvaluationJob("centre", 0, 7, 1), "x" * 999)
     assert found.failed == ((7, "x" * 200),)

@@ -138,7 +138,7 @@ class Evaluator:
 
             spec = self.spec = from_bytes(request.spec)
             maker = environments.maker(spec.environment, request.allowed)
-            found = probe(spec, maker, self.trial_pulse)
+            found = probe(spec, maker, self.trial_pulse, request.trial)
             count = lane_count(spec.size, found.step_seconds)
             self.lanes = Lanes(spec, maker, count, fresh=found.fresh)
             if request.share < 1.0:

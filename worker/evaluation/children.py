@@ -8,6 +8,7 @@ import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -31,8 +32,9 @@ from worker.threads import in_thread
 HELD = 2  # parts a child has at once: the one in hand and the next
 PARTS_PER_CHILD = 2  # of a job, so that who is done early takes some of another's share
 SMALLEST_PART = 16  # episodes: fewer would leave lanes empty
-TRIES = 3
-"""Children that may be lost, whatever killed them, before a start is given up."""
+TRIES = 4
+"""Children that may be lost one after the other, whatever killed them, before a start is given up:
+the first two over the same trial episodes, each further one over others."""
 MOST_CRASHED = 3
 """Directions of a job that may end the process they are alone in: more are no fault of theirs."""
 STARTS_LONGER = 10  # times the patience: kernels may have to be compiled on a slow machine
@@ -71,11 +73,11 @@ class Evaluators:
         self.share = share
         self._on_ready, self._on_lost = on_ready, on_lost
         self._spec: RunSpec | None = None
-        self._configure = b""
+        self._configure = pipe.Configure(b"", (), share)
         self._configured = asyncio.Event()
         self._started: asyncio.Future[None] | None = None
-        self._lost_early = 0
-        """children lost, which counts until one has started"""
+        self._tried = 0
+        """tries at a start that were lost, which counts until one has succeeded"""
         self._thetas: dict[int, bytes] = {}
         self._keepers: list[asyncio.Task[None]] = []
         self._children: list[Child] = []
@@ -117,8 +119,7 @@ class Evaluators:
             EnvironmentUnavailable: this machine can't run the environment, and why.
         """
         self._spec = run_spec
-        configure = pipe.Configure(spec.to_bytes(run_spec), tuple(allowed), self.share)
-        self._configure = pipe.frame(configure)
+        self._configure = pipe.Configure(spec.to_bytes(run_spec), tuple(allowed), self.share)
         self._configured.set()
         if self._started is None:
             self.prepare(children)
@@ -286,18 +287,18 @@ class Evaluators:
 
     async def _live(self, started: asyncio.Future[None]) -> bool:
         """A child's whole life; whether it ever was ready."""
-        child, trouble = None, ""
+        child, trouble, tried = None, "", self._tried
         try:
             child = await Child.spawn()
             self._children.append(child)
-            await self._attend(child, started)
+            await self._attend(child, tried, started)
         except (Lost, EnvironmentUnavailable, OSError) as error:
             trouble = str(error)
             self._trouble = f"an evaluation process {error}" if isinstance(error, Lost) else trouble
             if isinstance(error, Lost):
-                self._lost_early += 1
+                self._tried += tried == self._tried and not started.done()
                 self._on_lost(self._trouble)
-            given_up = not isinstance(error, Lost) or self._lost_early >= TRIES
+            given_up = not isinstance(error, Lost) or self._tried == TRIES
             if given_up and not started.done():
                 started.set_exception(error)
         finally:
@@ -307,11 +308,12 @@ class Evaluators:
                 self._take_back(child, trouble)
         return child is not None and child.ready
 
-    async def _attend(self, child: Child, started: asyncio.Future[None]) -> None:
-        """Bring a child to work and book what it says, until it is lost."""
+    async def _attend(self, child: Child, tried: int, started: asyncio.Future[None]) -> None:
+        """Bring a child to work, after so many tries, and book what it says until it is lost."""
         await self._configured.wait()
         assert self._spec is not None
-        child.send(self._configure)
+        trial = max(0, tried - 1)
+        child.send(pipe.frame(msgspec.structs.replace(self._configure, trial=trial)))
         for frame in self._thetas.values():
             child.send(frame)
         while True:

@@ -93,50 +93,55 @@ class ShortMaker:
         self.make = maker.make
 
 
-def probe(spec: RunSpec, maker: Maker, pulse: Pulse) -> Findings:
+def probe(spec: RunSpec, maker: Maker, pulse: Pulse, trial: int = 0) -> Findings:
     """Play the probe episodes: twice over on one instance, and on new ones where that differs.
 
-    The episodes are those of the run's first directions around parameters of 0, in its own policy.
+    The episodes are those of the run's first directions around parameters of 0, in its own policy;
+    of the next ones in every further `trial`, for when one of the first ends the process.
 
     Raises:
         EnvironmentUnavailable: it can't be made, or not one of the episodes succeeds.
     """
+    job = EvaluationJob("members", 0, trial * DIRECTIONS, DIRECTIONS, sigma=SIGMA)
     fresh = False
-    first, second = _rehearse(spec, maker, pulse, fresh=False)
+    first, second = _rehearse(spec, maker, job, pulse, fresh=False)
     if first != second:
-        first, second = _rehearse(spec, maker, pulse, fresh=True)
+        first, second = _rehearse(spec, maker, job, pulse, fresh=True)
         fresh = first == second
     numeric_class = first if first == second else b""
-    return Findings(numeric_class, fresh, *_speed(spec, maker, pulse, fresh=fresh))
+    return Findings(numeric_class, fresh, *_speed(spec, maker, job, pulse, fresh=fresh))
 
 
-def _rehearse(spec: RunSpec, maker: Maker, pulse: Pulse, *, fresh: bool) -> tuple[bytes, bytes]:
+def _rehearse(
+    spec: RunSpec, maker: Maker, job: EvaluationJob, pulse: Pulse, *, fresh: bool
+) -> tuple[bytes, bytes]:
     """Digests of the probe episodes' trajectories, played twice in one lane."""
     recording = RecordingMaker(maker)
     lanes = Lanes(spec, recording, 1, fresh=fresh)
-    _play(spec, lanes, pulse)
+    _play(spec, lanes, job, pulse)
     first = recording.take()
-    _play(spec, lanes, pulse)
+    _play(spec, lanes, job, pulse)
     lanes.close()
     return first, recording.take()
 
 
-def _speed(spec: RunSpec, maker: Maker, pulse: Pulse, *, fresh: bool) -> tuple[float, float]:
+def _speed(
+    spec: RunSpec, maker: Maker, job: EvaluationJob, pulse: Pulse, *, fresh: bool
+) -> tuple[float, float]:
     """Steps per second, and processor time of one."""
     lanes = Lanes(spec, ShortMaker(maker), FEWEST_LANES, fresh=fresh)
-    _play(spec, lanes, pulse)  # makes the instances
+    _play(spec, lanes, job, pulse)  # makes the instances
     steps, begin, used = 0, time.perf_counter(), time.process_time()
     while (seconds := time.perf_counter() - begin) < SPEED_SECONDS:
-        steps += _play(spec, lanes, pulse)
+        steps += _play(spec, lanes, job, pulse)
     used = time.process_time() - used
     lanes.close()
     return steps / seconds, used / steps
 
 
-def _play(spec: RunSpec, lanes: Lanes, pulse: Pulse) -> int:
+def _play(spec: RunSpec, lanes: Lanes, job: EvaluationJob, pulse: Pulse) -> int:
     """Play the probe episodes; how many steps they took."""
     theta = np.zeros(spec.size, dtype=np.float32)
-    job = EvaluationJob("members", version=0, first=0, count=DIRECTIONS, sigma=SIGMA)
     evaluation = lanes.evaluate(job, theta, None, pulse)
     if len(evaluation.failed) == DIRECTIONS:
         raise EnvironmentUnavailable(
