@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 EXIT_CODES = (
     "Exit codes: 0 the run ended, or you left; 2 wrong use, or several runs to choose from; "
     "3 this version can't take part; 4 the environment is not installed; 5 the broker or the run "
-    "can't be reached, or its key is not the join line's; 6 the coordinator sends this worker "
+    "can't be reached, or its key is not the join line's; 6 the host sends this worker "
     "away, or it can't follow the run."
 )
 
@@ -41,7 +41,8 @@ def join(
         str,
         typer.Argument(
             metavar="URL",
-            help="The host's line: mqtt://HOST:PORT/RUN#FINGERPRINT; all but the host may lack.",
+            help="The line that the host prints: mqtt://HOST:PORT/RUN#FINGERPRINT; all after HOST "
+            "may be left out.",
         ),
     ],
     name: Annotated[str, typer.Option(help="Label that the host sees.")] = "",
@@ -55,7 +56,10 @@ def join(
         ),
     ] = "100%",
     credit: Annotated[
-        int, typer.Option(min=1, max=64, help="Tasks held at once: 2 hides the way to the host.")
+        int,
+        typer.Option(
+            min=1, max=64, help="Tasks held at once: with 2 the next is here when one ends."
+        ),
     ] = 2,
     home: Annotated[
         Path | None,
@@ -70,19 +74,31 @@ def join(
     upload_limit: Annotated[
         str,
         typer.Option(
-            metavar="RATE", help="Bytes per second that other workers get: 500kB, 4MB; 0 is none."
+            metavar="RATE",
+            help="Bytes per second that other workers may get: 500kB, 4MB; 0 is none.",
         ),
     ] = "4MB",
     nice: Annotated[
-        int, typer.Option(min=0, max=19, help="How much everything else goes first.")
+        int,
+        typer.Option(
+            min=0,
+            max=19,
+            help="How far all else on this machine goes first: 0 not at all, 19 wherever it can.",
+        ),
     ] = 19,
     once: Annotated[
         bool, typer.Option("--once", help="End where broker or run are not there; don't wait.")
     ] = False,
-    json_log: Annotated[bool, typer.Option("--json-log", help="Lines of JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Warnings only.")] = False,
+    json_log: Annotated[
+        bool, typer.Option("--json-log", help="Write lines of JSON instead.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Write warnings only.")] = False,
     exit_with_parent: Annotated[
-        bool, typer.Option("--exit-with-parent", help="Leave once standard input ends.")
+        bool,
+        typer.Option(
+            "--exit-with-parent",
+            help="Leave once standard input ends, for programs that start workers.",
+        ),
     ] = False,
 ) -> None:
     """Lend this machine to a run: evaluate its policies until the run ends, or Ctrl-C."""

@@ -41,7 +41,9 @@ def changed(
         why = f"the host says: {epoch.reason}" if epoch.reason else "the host paused the run"
         lines.append(Say(f"{why}; waiting{kept}", warning=True))
     elif epoch.state != state:
-        lines.append(Say("the run goes on" if epoch.state == "running" else f"the run is {epoch.state}"))
+        lines.append(
+            Say("the run goes on" if epoch.state == "running" else f"the run is {epoch.state}")
+        )
     return lines
 
 

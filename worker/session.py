@@ -150,9 +150,9 @@ class Session:
             self._do(self.replica.tick(now), now)
         self._do(self.serving.tick(now), now)
         if self._presence.gone(now):
-            self._miss("the coordinator is gone", now)
+            self._miss("the host is gone", now)
         if silence := self._presence.silence(now):
-            self._miss(f"the coordinator has been silent for {silence:.0f} s", now)
+            self._miss(f"the host has been silent for {silence:.0f} s", now)
         return self._pump(now)
 
     # Events of the slow work.
@@ -342,7 +342,7 @@ class Session:
         was_absent = bool(presence.absent)
         back = presence.beat(now)
         if was_absent:
-            self.voice.warn("the coordinator is back")
+            self.voice.warn("the host is back")
         if self.replica is not None:
             self._do(self.replica.hinted(beat.version, now), now)
         if back:
@@ -412,12 +412,12 @@ class Session:
 
     def _hear_notice(self, notice: Notice, now: float) -> None:
         if notice.code == "leave":
-            self._leave(SENT_AWAY, f"the coordinator sends us away: {notice.text}")
+            self._leave(SENT_AWAY, f"the host sends us away: {notice.text}")
             return
         if notice.code == "slow-down":
             if self._presence.slow_down(notice.seconds, now):
                 why = f": {notice.text}" if notice.text else ""
-                line = f"slowed down by the coordinator for {notice.seconds:.0f} s{why}"
+                line = f"slowed down by the host for {notice.seconds:.0f} s{why}"
                 self.voice.warn(line)
             return
         if notice.text:
@@ -444,7 +444,7 @@ class Session:
 
     def _hear_welcome(self, welcome: Welcome, now: float) -> None:
         if welcome.refused:
-            self._leave(SENT_AWAY, f"the coordinator refuses this worker: {welcome.refused}")
+            self._leave(SENT_AWAY, f"the host refuses this worker: {welcome.refused}")
             return
         if self._presence.welcome(now):
             self.voice.say(f"welcomed at version {welcome.version}")

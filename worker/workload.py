@@ -156,7 +156,7 @@ class Workload:
         if self._given_back:
             self._given_back &= {result.task for result in self.outbox.results}
         if found and outcome == "refused":
-            return [Say(f"the coordinator refused {found} of our results: {reason}", warning=True)]
+            return [Say(f"the host refused {found} of our results: {reason}", warning=True)]
         if outcome == "late":
             # What follows of these would be later still.
             tasks = dict.fromkeys(name[0] for name in results if isinstance(name, tuple))

@@ -291,7 +291,7 @@ def test_a_new_epoch_is_greeted_at_once_and_nothing_is_lost(leader):
     assert desk.abandoned == []
     told = desk.warnings
     if leader is None:
-        assert "the coordinator is back (epoch 2)" in told
+        assert "the host is back (epoch 2)" in told
     else:
         name = desk.host.identity.fingerprint
         assert f"led by the delegate {DELEGATE.fingerprint}, appointed by {name} from now" in told
@@ -460,7 +460,7 @@ def test_a_paused_run_is_waited_for_however_long_it_takes(leader):
     says_hello_now(desk)
     tokens = {result.token for result in desk.told(messages.Result)}
     assert tokens == {done.token, running.token}
-    assert "the run is running" in text(desk)
+    assert "the run goes on" in text(desk)
     assert "paused" not in desk.session.view(desk.now).idle_because
 
 

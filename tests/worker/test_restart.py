@@ -55,7 +55,7 @@ async def test_a_new_epoch_is_greeted_without_waiting_for_anything(
         coordinator.tell(task)
         result = await coordinator.hears(messages.Result)
         coordinator.link.publish(topics.beat(host.run), host.beat("lost"))
-        await coordinator.until(lambda: "the coordinator is gone" in console.text)
+        await coordinator.until(lambda: "the host is gone" in console.text)
         coordinator.host = host.other(2, leader)
         coordinator.announce()
         again = await coordinator.hears(messages.Result)

@@ -846,7 +846,7 @@ def test_a_coordinator_that_is_gone_is_waited_for_and_greeted_when_it_is_back():
     assert desk.hellos() == []
     assert desk.told(messages.Result) == []
     assert desk.warnings.count("gone") == 1
-    assert desk.session.view(desk.now).idle_because == "the coordinator is gone"
+    assert desk.session.view(desk.now).idle_because == "the host is gone"
     desk.hears_beat()
     assert "is back" in desk.warnings
     desk.pass_time(0.1)
@@ -861,7 +861,7 @@ def test_a_forged_goodbye_of_the_coordinator_stops_nobody():
         desk.hears_beat(desk.host.beat("lost"))
         desk.pass_time(2.0)  # with the true beats among them
     assert desk.warnings == ""
-    assert desk.session.view(desk.now).idle_because != "the coordinator is gone"
+    assert desk.session.view(desk.now).idle_because != "the host is gone"
     desk.is_told(desk.host.task())
     desk.finishes()
     assert len(desk.told(messages.Result)) == 1

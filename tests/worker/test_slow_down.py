@@ -26,13 +26,13 @@ def test_the_volunteer_reads_one_line_and_sees_for_how_long() -> None:
     for _ in range(3):
         desk.is_told(slow_down())
         desk.pass_time(4.0)
-    assert desk.warnings.count("slowed down by the coordinator") == 1
+    assert desk.warnings.count("slowed down by the host") == 1
     assert "for 20 s: 5,120 workers wait for a welcome" in desk.warnings
-    assert desk.session.view(desk.now).idle_because == "slowed down by the coordinator for 16 s"
+    assert desk.session.view(desk.now).idle_because == "slowed down by the host for 16 s"
     desk.pass_time(17.0)
     assert desk.session.view(desk.now).idle_because == "waiting for a task"
     desk.is_told(slow_down())
-    assert desk.warnings.count("slowed down by the coordinator") == 2
+    assert desk.warnings.count("slowed down by the host") == 2
 
 
 def test_signs_of_life_are_rarer_but_come_before_we_are_thought_gone() -> None:
