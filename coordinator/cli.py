@@ -51,13 +51,17 @@ AllowModule = Annotated[
 ]
 RunDir = Annotated[Path | None, typer.Option(help="Where the run is kept; by default runs/<run>.")]
 AsJson = Annotated[bool, typer.Option("--json", help="End with one line of JSON on stdout.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No line for each event in the pool.")]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", help="Leave out the lines about workers and tasks, not the progress."),
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add the host's commands to the `shoal` command."""
     app.command(
-        epilog="Example: shoal host CartPole-v1 --broker embedded --population 256", name="host"
+        epilog="Example: shoal host CartPole-v1 --bind 0.0.0.0 --pool quorum --population 256",
+        name="host",
     )(host)
     app.command(epilog="Example: shoal demo CartPole-v1 --workers 2 --seed 1", name="demo")(demo)
     history_cli.register(app)
@@ -135,7 +139,7 @@ def host(
         ),
     ] = None,
     keep_returns: Annotated[
-        bool, typer.Option("--keep-returns", help="Keep all results in the log, for research.")
+        bool, typer.Option("--keep-returns", help="Keep every accepted result in the log for good.")
     ] = False,
     run_dir: RunDir = None,
     name: Name = None,

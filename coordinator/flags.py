@@ -8,14 +8,16 @@ from typing import Annotated, Any
 import typer
 
 Name = Annotated[str | None, typer.Option(help="Name of the run; by default from the environment.")]
-Seed = Annotated[int | None, typer.Option(help="Names every random number of the run.")]
-Policy = Annotated[str | None, typer.Option(help="linear or mlp.")]
+Seed = Annotated[
+    int | None, typer.Option(help="Names every random number of the run; by default 0.")
+]
+Policy = Annotated[str | None, typer.Option(help="linear or mlp, the default.")]
 Hidden = Annotated[
     str | None, typer.Option(help="Widths of the hidden layers of an mlp, for example 64,64.")
 ]
 Population = Annotated[int | None, typer.Option(help="Members of an update; even.")]
 Sigma = Annotated[float | None, typer.Option(help="Size of the perturbations.")]
-Noise = Annotated[str | None, typer.Option(help="rademacher or gaussian.")]
+Noise = Annotated[str | None, typer.Option(help="rademacher, the default, or gaussian.")]
 OptimizerKind = Annotated[str | None, typer.Option("--optimizer", help="normalised, sgd or adam.")]
 LearningRate = Annotated[float | None, typer.Option(help="Step size of the optimizer.")]
 Normalize = Annotated[
@@ -23,16 +25,25 @@ Normalize = Annotated[
     typer.Option("--normalize/--no-normalize", help="Shift and scale observations."),
 ]
 Quorum = Annotated[
-    float | None, typer.Option(help="Share of a batch that must be in before stragglers are left.")
+    float | None,
+    typer.Option(
+        help="Share of a batch that must be in before stragglers may be left behind; by default "
+        "1.0: all of it."
+    ),
 ]
 Staleness = Annotated[
-    int | None, typer.Option("--max-staleness", help="Versions that a late return may be old.")
+    int | None,
+    typer.Option(
+        "--max-staleness",
+        help="How many versions old a return may be and still count; by default 0.",
+    ),
 ]
 PoolPreset = Annotated[
     str | None,
     typer.Option(
         "--pool",
-        help="How stragglers are dealt with: sync, quorum or async; run file and flags still win.",
+        help="Settings of the pool together: sync waits for every member, quorum for most, "
+        "async for nobody; what the run file or a flag says itself still wins.",
     ),
 ]
 Target = Annotated[
@@ -48,7 +59,11 @@ Seconds = Annotated[
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Any field of the run spec."),
+    typer.Option(
+        "--set",
+        metavar="SECTION.FIELD=VALUE",
+        help="Any field of the run spec, such as pool.stale_share=0.1; repeatable.",
+    ),
 ]
 
 

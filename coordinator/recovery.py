@@ -105,8 +105,8 @@ def recover(
         said.update(centre.version for centre in update.judged)
         if time.monotonic() - told >= TELL_EVERY:
             told = time.monotonic()
-            share = (state.version - first.version) / (reached - first.version)
-            tell(f"replaying the log: version {state.version:,} of {reached:,} ({share:.0%})")
+            done, todo = state.version - first.version, reached - first.version
+            tell(f"replaying the log: {done:,} of {todo:,} updates since version {first.version:,}")
     if versions.current.version != reached:
         raise _damaged(log, versions.current.version, "it is gone")
     judged = [_judged(spec, row) for row in log.evaluations()]

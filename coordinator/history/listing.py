@@ -59,15 +59,15 @@ class Line:
         centre = "-" if self.centre is None else f"{self.centre.mean:.4g}"
         who = "run key" if self.rank == RUN_KEY else f"delegate {self.rank}"
         return (
-            f"{self.version:>8}  {when}  {self.row.members:>7}  {self.update.late:>5}  "
-            f"{len(self.update.dropped):>4}  {self.row.workers:>4}  {centre:>9}  "
-            f"{self.update.epoch:>3}  {who:<10}  {self.update.digest_after.hex()[:16]}"
+            f"{self.version:>8} {when} {self.row.members:>7} {self.update.late:>5} "
+            f"{len(self.update.dropped):>7} {self.row.workers:>7} {centre:>9} "
+            f"{self.update.epoch:>5} {who:<10} {self.update.digest_after.hex()[:16]}"
         )
 
 
 HEADER = (
-    f"{'version':>8}  {'time':<14}  {'members':>7}  {'late':>5}  {'drop':>4}  {'work':>4}  "
-    f"{'centre':>9}  {'ep.':>3}  {'signed by':<10}  params hash"
+    f"{'version':>8} {'time':<14} {'members':>7} {'stale':>5} {'dropped':>7} "
+    f"{'workers':>7} {'centre':>9} {'epoch':>5} {'signed by':<10} params hash"
 )
 """Names of the columns of `Line.to_text`; with the hash's first half no line has more than 100."""
 

@@ -542,9 +542,12 @@ class Standby:
         said = self.led_by
         leader = "others" if said is None else f"epoch {said.epoch.number}, led by {_who(said)}"
         count = await asyncio.to_thread(ledger.set_back, version, f"the run went on with {leader}")
+        ours = f"{count} updates of ours (versions {version} to {version + count - 1}) are"
+        if count == 1:
+            ours = f"1 update of ours (version {version}) is"
         self._say(
-            f"the run went on from version {version} without us: {count} updates of ours "
-            f"(versions {version} to {version + count - 1}) are set aside in {ledger.log.path}"
+            f"the run went on from version {version} without us: {ours} set aside in "
+            f"{ledger.log.path}"
         )
         self._do(follower.parted(ledger.digest, ledger.precedence, now()))
         self._on_progress(self)
@@ -559,7 +562,7 @@ class Standby:
         if rank is None:
             self._say(f"not appointed: ask the host to add --delegate {key}")
         elif rank > 0:
-            self._say(f"{key} may lead, with rank {rank}")
+            self._say(f"appointed as delegate {rank}: leads once everybody before it is silent")
 
     async def _keep_secret(self, ledger: Ledger, secret: bytes) -> None:
         if ledger.directory.has_secret and ledger.directory.read_secret() == secret:

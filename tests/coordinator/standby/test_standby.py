@@ -537,7 +537,7 @@ async def test_a_revoked_delegate_does_not_lead(tmp_path: Path) -> None:
         following(run, url, tmp_path / "first", FIRST) as standby,
         steady(run, pause_at=2) as worker,
     ):
-        await standby.said("rank 1")
+        await standby.said("appointed as delegate 1")
         await standby.version(2)
         await run.end()
         again = Led(host.resume(tmp_path / "host", delegates=(digest_of(SECOND.fingerprint),)), url)
