@@ -112,6 +112,7 @@ class Leases:
             claim=claim,
             issued=now,
             expected=now,
+            late=now,
             overdue=now,
             awaited_until=now,
             deadline=now,
@@ -151,11 +152,13 @@ class Leases:
             median,
             lease.claim.range.attempts,
         )
-        overdue = min(self._overdue * expected, seconds, at_the_latest)
+        late = min(self._overdue * expected, seconds)
+        overdue = min(late, at_the_latest)
         if median is not None:
             overdue = min(overdue, OVERDUE_MEDIANS * median)
         lease.timed = now
         lease.expected = now + min(expected, seconds)
+        lease.late = now + late
         lease.overdue = now + overdue
         lease.awaited_until = now + (self._pool.patience or 1.0) * overdue
         lease.deadline = now + seconds

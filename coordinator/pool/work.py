@@ -63,6 +63,8 @@ class Lease:
     issued: float
     expected: float
     """when the pool expects the result"""
+    late: float
+    """from when on it takes longer than what is expected may be wrong"""
     overdue: float
     """when it has waited long enough to give the range to another as well, or to do without"""
     awaited_until: float
@@ -100,6 +102,11 @@ class Lease:
     def left(self) -> int:
         """Units of it that did not come back yet."""
         return self.count if self.due is None else self.due.total
+
+    def sooner_within(self, now: float) -> float:
+        """Seconds within which another would bring it sooner than its session, as far as can be
+        told: who is late is expected no sooner than after as long again."""
+        return now - self.issued if now >= self.late else self.expected - now
 
     def came(self, first: int, end: int) -> int:
         """Units `[first, end)` came back: how many of them for the first time."""
@@ -336,9 +343,8 @@ class Work:
 
     def overdue(self, now: float, session: SessionId, copies: int, pacing: Pacing) -> Lease | None:
         """The most overdue lease that another of, for this session, is of use: it has not that
-        range itself, fewer than so many `copies` of it are out that are not overdue, too, and it
-        would take the session no longer than the lease is out already: who is late by so much is
-        expected no sooner."""
+        range itself, fewer than so many `copies` of it are out that are not overdue, too, and the
+        session would be done with it sooner."""
         back: list[tuple[float, int, Lease]] = []
         found = None
         while found is None and len(back) < LOOKS and self.has_overdue(now):
@@ -348,7 +354,7 @@ class Work:
             if room <= 0:
                 entry[2].copied = True
             elif any(lease.session == session for lease in leases) or (
-                pacing.seconds(entry[2].left) > now - entry[2].issued
+                pacing.seconds(entry[2].left) > entry[2].sooner_within(now)
             ):
                 back.append(entry)
             else:

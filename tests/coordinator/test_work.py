@@ -23,6 +23,7 @@ def lease(work: Work, claim: Claim, worker: str, task: int, overdue: float = 5.0
         claim=claim,
         issued=0.0,
         expected=overdue,
+        late=overdue,
         overdue=overdue,
         awaited_until=overdue,
         deadline=10.0,
@@ -179,6 +180,22 @@ def test_a_lease_is_copied_once_until_the_copy_is_overdue_or_lost() -> None:
     assert overdue(work, 8.0, c) is one
     lease(work, one.claim, "c", 3, overdue=9.0)
     assert overdue(work, 10.0, b) is not None
+
+
+def test_what_is_on_its_way_is_copied_only_by_who_is_done_sooner() -> None:
+    """A batch need not wait for who is slow, but who is fast and has much to do is no slower."""
+    work = Work(0, 8)
+    one = claimed(work, 4, "a", 1, overdue=5.0)
+    one.expected, one.late = 20.0, 30.0
+
+    def copied(now: float, unit: float) -> Lease | None:
+        return work.overdue(now, SessionId("b", "s"), 2, Pacing(0.0, unit))
+
+    assert copied(10.0, 3.0) is None  # 12 seconds, and it is expected in 10
+    assert copied(10.0, 2.0) is one
+    assert copied(22.0, 0.1) is None  # it comes any moment
+    assert copied(30.0, 8.0) is None  # 32 seconds, and it is out for 30
+    assert copied(30.0, 7.0) is one
 
 
 def test_the_most_overdue_comes_first_and_what_no_longer_counts_never() -> None:
