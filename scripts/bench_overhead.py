@@ -9,8 +9,13 @@ the run, after everything has started, and the CPU time between them.
 Alone, two evaluation processes get the very same directions of the very same versions, rebuilt from
 the run's log, one half of each batch each, in one job; only their own CPU time counts, not that of
 who feeds them. So they play the same episodes step by step, with no message, update or hash beside.
-Nothing evaluates the centre in either. Pool and alone take turns; a ratio is of neighbours, and
-`ratio` is the median.
+Nothing evaluates the centre in either. Pool and alone take turns, and a pool is compared with the
+mean of alone before and after it, so that a machine that slowly gets busier or less busy changes
+nothing; all figures are medians of the rounds. On a busy machine single rounds are off by a tenth.
+
+    python -m scripts.bench_overhead --rounds 5 CartPole-v1
+
+prints a line of JSON for each environment; unknown flags are given to `shoal host`.
 
 CartPole-v1 trains from zero, with a target that it never reaches; what is counted begins after
 `--warm` updates, when most episodes go on to the 500 steps of the limit. HalfCheetah-v5 (needs
@@ -22,12 +27,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import tempfile
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from coordinator.history.past import opened
 from protocol.spec import RunSpec
@@ -76,10 +83,21 @@ class Spent:
         return self.steps / self.workers
 
     @property
-    def centre_share(self) -> float:
-        """Share of all CPU time that coordinator and broker took."""
-        middle = self.coordinator + self.broker
-        return middle / (middle + self.workers)
+    def total(self) -> float:
+        """Of workers, coordinator and broker."""
+        return self.workers + self.coordinator + self.broker
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """CPU seconds for a million steps, of each kind of process."""
+        children = self.workers - self.daemons
+        kinds = {
+            "children": children,
+            "daemons": self.daemons,
+            "coordinator": self.coordinator,
+            "broker": self.broker,
+        }
+        return {kind: 1e6 * spent / self.steps for kind, spent in kinds.items()}
 
 
 def in_pool(case: Case, run_dir: Path, extra: list[str]) -> Spent:
@@ -172,9 +190,10 @@ async def evaluate(processes: list[Evaluators], spec: RunSpec, state: State) -> 
     return sum(await asyncio.gather(*(part(*which) for which in parts)))
 
 
-def measure(case: Case, rounds: int, extra: list[str]) -> dict:
+def measure(case: Case, rounds: int, extra: list[str]) -> dict[str, Any]:
     """The figures of one environment."""
-    pools, alones = [], []
+    pools: list[Spent] = []
+    alones: list[Spent] = []
     for number in range(rounds):
         with tempfile.TemporaryDirectory() as directory:
             run_dir = Path(directory) / "run"
@@ -184,26 +203,42 @@ def measure(case: Case, rounds: int, extra: list[str]) -> dict:
         print(
             f"{case.environment} {number}: pool {pool.rate:,.0f} steps per CPU second of workers "
             f"({pool.steps:,} steps, {pool.workers:.1f} s, of which daemons {pool.daemons:.2f} s; "
-            f"coordinator {pool.coordinator:.2f} s, "
-            f"broker {pool.broker:.2f} s), alone {single.rate:,.0f} ({single.steps:,} steps, "
-            f"{single.workers:.1f} s): {pool.rate / single.rate:.3f}",
+            f"coordinator {pool.coordinator:.2f} s, broker {pool.broker:.2f} s), "
+            f"alone {single.rate:,.0f} ({single.steps:,} steps, {single.workers:.1f} s)",
             flush=True,
         )
+    beside = [
+        statistics.mean(one.rate for one in alones[max(0, i - 1) : i + 1]) for i in range(rounds)
+    ]
+    ratios = [pool.rate / rate for pool, rate in zip(pools, beside, strict=True)]
+    split = [pool.seconds for pool in pools]
+    per_million = {kind: statistics.median(one[kind] for one in split) for kind in split[0]}
+    per_million["alone"] = statistics.median(1e6 / one.rate for one in alones)
     return {
         "benchmark": "overhead",
         "environment": case.environment,
         "rounds": rounds,
-        "ratio": round(
-            statistics.median(p.rate / a.rate for p, a in zip(pools, alones, strict=True)), 4
+        "ratio": round(statistics.median(ratios), 4),
+        "ratios": [round(ratio, 4) for ratio in ratios],
+        "children_ratio": round(
+            statistics.median(
+                ratio * pool.workers / (pool.workers - pool.daemons)
+                for ratio, pool in zip(ratios, pools, strict=True)
+            ),
+            4,
         ),
         "coordinator_and_broker_share": round(
-            statistics.median(pool.centre_share for pool in pools), 4
+            statistics.median(1.0 - pool.workers / pool.total for pool in pools), 4
         ),
         "daemons_share_of_workers": round(
             statistics.median(pool.daemons / pool.workers for pool in pools), 4
         ),
+        "cpu_seconds_per_million_steps": {
+            kind: round(seconds, 3) for kind, seconds in per_million.items()
+        },
         "pool_steps_per_cpu_second": round(statistics.median(pool.rate for pool in pools)),
         "alone_steps_per_cpu_second": round(statistics.median(one.rate for one in alones)),
+        "load_average": round(os.getloadavg()[0], 1),
     }
 
 
