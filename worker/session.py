@@ -152,7 +152,7 @@ class Session:
         if self._presence.gone(now):
             self._miss("the host is gone", now)
         if silence := self._presence.silence(now):
-            self._miss(f"the host has been silent for {silence:.0f} s", now)
+            self._miss(f"nothing was heard from the host for {silence:.0f} s", now)
         return self._pump(now)
 
     # Events of the slow work.

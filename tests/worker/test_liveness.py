@@ -22,7 +22,7 @@ def test_a_laptop_that_sleeps_for_an_hour_comes_back_with_what_it_has() -> None:
     desk.now += HOUR  # the lid is closed; the run goes on, and forgets it
     desk.host.grow(3)
     desk.pass_time(0.1, beats=False)
-    assert "silent for 3600 s; 1 result kept" in desk.warnings
+    assert "heard from the host for 3600 s; 1 result kept" in desk.warnings
     desk.obey(desk.session.disconnected(desk.now))
     desk.connected()
     desk.hears_beat()

@@ -874,7 +874,7 @@ def test_silence_is_noticed():
     desk.pass_time(9.0, beats=False)
     assert desk.warnings == ""
     desk.pass_time(2.0, beats=False)
-    assert "silent for 10 s" in desk.warnings
+    assert "nothing was heard from the host for 10 s" in desk.warnings
     desk.host.number = 2
     desk.hears_epoch()  # a new incarnation speaks before its first beat
     desk.pass_time(0.1, beats=False)
