@@ -12,6 +12,7 @@ from collections.abc import Callable
 from coordinator import log as update_log
 from coordinator.directory import RunDirectory
 from coordinator.leading import Contact
+from coordinator.lines import Lines
 from coordinator.log import UpdateLog
 from coordinator.making import Maker
 from coordinator.memory import spare_the_collector
@@ -45,7 +46,6 @@ from coordinator.voice import Voice, beat_payload
 from coordinator.watch import Watch
 from protocol import messages, noise, replay, snapshot, topics
 from protocol.address import Address
-from protocol.allowance import Allowance
 from protocol.authority import Announcement, precedence, read_epoch
 from protocol.clock import now
 from protocol.envelope import open_plain
@@ -68,10 +68,6 @@ GOODBYE_SECONDS = 3.0
 """Seconds that a lost broker may take to come back to hear that the run has ended."""
 TASKS_PER_EPOCH = 1 << 32
 """No two epochs give one number to two tasks."""
-LONGEST_LINE = 300
-LINES_PER_SECOND = 10.0
-LINES_AT_ONCE = 50.0
-"""Lines for people: more than that nobody reads, and strangers could make any number."""
 
 _LOGGER = logging.getLogger("shoal.coordinator")
 
@@ -125,7 +121,6 @@ class Server:
         self._recovered = recovered
         self._leader = leader
         self._directory = directory
-        self._on_event = on_event
         self._on_ready = on_ready
         self._versions = recovered.versions
         self._secret = directory.read_secret()
@@ -142,8 +137,8 @@ class Server:
             used=recovered.used,
         )
         self._peers = Peers(leader)
-        self._lines = Allowance(LINES_PER_SECOND, LINES_AT_ONCE)
-        self._unsaid = 0
+        self._lines = Lines(on_event, now)
+        self._say = self._lines.say
         self._tasks = Tasks(self._fail)
         self._updating: asyncio.Task[None] | None = None
         self._over = asyncio.Event()
@@ -155,8 +150,6 @@ class Server:
         self._lost_at = 0.0
         self._connected = asyncio.Event()
         self._overwritten = False
-        self._quiet = ""
-        self._quiet_beats = 0
         self._answering: asyncio.TimerHandle | None = None
         self._contact = Contact(address, self._say)
         self._link = Link(
@@ -298,16 +291,7 @@ class Server:
             if self._overwritten:
                 self._announce()
             self._serving.forget_old()
-            self._say_if_quiet()
-
-    def _say_if_quiet(self) -> None:
-        """Tell why nothing happens, once nothing has for two beats."""
-        quiet = self._pool.quiet_because() if self._connected.is_set() else ""
-        if quiet != self._quiet:
-            self._quiet, self._quiet_beats = quiet, 0
-        self._quiet_beats += 1
-        if quiet and self._quiet_beats == 2:
-            self._say(f"waiting: {quiet}")
+            self._lines.look(self._pool.quiet_because() if self._connected.is_set() else "")
 
     # What comes in.
 
@@ -429,16 +413,6 @@ class Server:
             self._serving.leave(id)
         name = f" ({peer.name}, {peer.device})" if peer is not None else ""
         self._say(f"{id}{name}: {happened.what}")
-
-    def _say(self, line: str) -> None:
-        """A line for people. It may quote strangers, who must not control a terminal."""
-        if not self._lines.take(1.0, now()):
-            self._unsaid += 1
-            return
-        if self._unsaid:
-            self._on_event(f"{self._unsaid:,} lines are left out")
-            self._unsaid = 0
-        self._on_event("".join(c if c.isprintable() else "?" for c in line[:LONGEST_LINE]))
 
     # Announcements, and the end.
 

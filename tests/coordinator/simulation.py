@@ -12,10 +12,10 @@ from protocol.spec import RunSpec
 from scripts.simulation.counting import counted
 from scripts.simulation.environments import Formula as Environment
 from scripts.simulation.environments import spec
-from scripts.simulation.record import Record
 from scripts.simulation.shell import Timing
 from scripts.simulation.worker import Traits, Worker
 from scripts.simulation.world import World
+from tests.coordinator.record import Record
 
 __all__ = ["Environment", "Record", "Simulation", "Worker", "counted", "result", "spec"]
 

@@ -21,6 +21,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file
 
 from coordinator import server, update
+from coordinator.lines import LONGEST_LINE
 from coordinator.log import LogError, UpdateLog
 from coordinator.progress import Outcome
 from coordinator.update import UpdateError
@@ -115,26 +116,8 @@ async def test_words_of_workers_cannot_control_a_terminal(tmp_path: Path) -> Non
         async with asyncio.timeout(DEADLINE):
             while not any("failed a task" in line for line in run.lines):
                 await asyncio.sleep(0.01)
-    assert all(line.isprintable() and len(line) <= server.LONGEST_LINE for line in run.lines)
+    assert all(line.isprintable() and len(line) <= LONGEST_LINE for line in run.lines)
     assert any("(scripted, formula): joined" in line for line in run.lines)
-
-
-async def test_lines_beyond_what_people_read_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(server, "LINES_AT_ONCE", 3.0)
-    monkeypatch.setattr(server, "LINES_PER_SECOND", 20.0)
-    async with led(spec_of(), tmp_path) as run, run.worker(busy=False) as worker:
-        await worker.until(lambda: bool(worker.heard.welcomes))
-        for hellos in range(2, 32):
-            worker.say_hello()
-            await worker.until(lambda: len(worker.heard.welcomes) == hellos)  # noqa: B023
-        async with asyncio.timeout(DEADLINE):
-            while not any("lines are left out" in line for line in run.lines):
-                worker.say_hello()
-                await asyncio.sleep(0.02)
-    said = sum("joined" in line for line in run.lines)
-    assert said < 31
 
 
 async def test_run_directory_holds_what_the_run_was(tmp_path: Path) -> None:

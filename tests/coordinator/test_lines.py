@@ -1,0 +1,46 @@
+"""Lines for people: bounded, harmless, and told once."""
+
+from __future__ import annotations
+
+from coordinator.lines import LINES_AT_ONCE, LINES_PER_SECOND, LONGEST_LINE, Lines
+
+
+class Reader:
+    """Somebody who reads, and a clock in the test's hand."""
+
+    def __init__(self) -> None:
+        self.read: list[str] = []
+        self.now = 100.0
+        self.lines = Lines(self.read.append, lambda: self.now)
+
+
+def test_lines_beyond_what_people_read_are_counted() -> None:
+    reader = Reader()
+    for number in range(int(LINES_AT_ONCE) + 7):
+        reader.lines.say(f"line {number}")
+    assert len(reader.read) == LINES_AT_ONCE
+    reader.now += 1.5 / LINES_PER_SECOND
+    reader.lines.say("after a while")
+    assert reader.read[-2:] == ["7 lines are left out", "after a while"]
+
+
+def test_words_of_strangers_cannot_control_a_terminal() -> None:
+    reader = Reader()
+    reader.lines.say("\x1b[2J\nroot:\u202e" + "x" * 400)
+    assert reader.read == ["?[2J?root:?" + "x" * (LONGEST_LINE - 11)]
+
+
+def test_why_nothing_happens_is_told_once_and_only_where_it_lasts() -> None:
+    reader = Reader()
+    for quiet in (
+        "the update is being made",
+        "",
+        "nobody is here",
+        "nobody is here",
+        "nobody is here",
+    ):
+        reader.lines.look(quiet)
+    assert reader.read == ["waiting: nobody is here"]
+    for quiet in ("", "nobody is here", "nobody is here"):
+        reader.lines.look(quiet)
+    assert reader.read == ["waiting: nobody is here"] * 2
