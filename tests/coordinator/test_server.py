@@ -463,7 +463,7 @@ async def test_parameters_that_overflow_end_the_run_with_the_remedy(tmp_path: Pa
 
 async def test_failing_listener_ends_the_run(tmp_path: Path) -> None:
     async with led(spec_of(), tmp_path) as run:
-        run.server._on_event = lambda line: 1 // 0  # type: ignore[assignment, return-value]
+        run.server._lines._tell = lambda line: 1 // 0  # type: ignore[assignment, return-value]
         async with run.worker():
             with pytest.raises(ZeroDivisionError):
                 await run.outcome()
