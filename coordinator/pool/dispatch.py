@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import NamedTuple
+
+import msgspec
 
 from coordinator.pool.batches import Batches
 from coordinator.pool.course import Course
@@ -30,7 +31,7 @@ TRIED_AGAIN_AFTER = 30.0
 now."""
 
 
-class Offer(NamedTuple):
+class Offer(msgspec.Struct, frozen=True):
     """Free units that may be leased now, evaluated at `version`, `most` of them to one session."""
 
     kind: TaskKind

@@ -1,10 +1,15 @@
-"""What happens to the pool (events) and what it wants done (commands)."""
+"""What happens to the pool (events) and what it wants done (commands).
+
+What the pool itself makes for each task and result are structs: those are made many times as fast
+as dataclasses or named tuples.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -178,8 +183,7 @@ Event = (
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Contribution:
+class Contribution(msgspec.Struct, frozen=True, eq=False):
     """Returns that count in an update: whole directions, both mirrors, evaluated at `version`."""
 
     session: SessionId
@@ -190,8 +194,7 @@ class Contribution:
     observed: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class SendTask:
+class SendTask(msgspec.Struct, frozen=True):
     """Lease this range to this session; `acknowledged` results ride along."""
 
     session: SessionId
@@ -203,8 +206,7 @@ class SendTask:
     acknowledged: tuple[ResultName, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class SendAcknowledge:
+class SendAcknowledge(msgspec.Struct, frozen=True):
     """Answer for results that no task carries the answer to."""
 
     session: SessionId
@@ -213,7 +215,7 @@ class SendAcknowledge:
     reason: str = ""
 
 
-class KeepResult(NamedTuple):
+class KeepResult(msgspec.Struct, frozen=True):
     """Make an accepted result durable, then say `Kept`: it is not acknowledged before.
 
     It is needed until update `until` -> `until` + 1 is durable, which uses it; a result of the

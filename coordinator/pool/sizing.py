@@ -11,6 +11,8 @@ import math
 from collections import deque
 from typing import NamedTuple
 
+import msgspec
+
 UNKNOWN_SPEED = 1000.0
 """Environment steps per second assumed of a worker that neither said nor showed its speed."""
 UNKNOWN_LEASE = 60.0
@@ -63,7 +65,7 @@ def least_seconds(batch_seconds: float) -> float:
     return math.sqrt(2.0 * MESSAGE_SECONDS * batch_seconds)
 
 
-class Pacing(NamedTuple):
+class Pacing(msgspec.Struct, frozen=True):
     """How soon a session would be done with more work."""
 
     free_in: float

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
+
 from coordinator.pool import Pool
 from coordinator.pool.events import (
     Arrived,
@@ -94,7 +96,7 @@ def piece(
     environment: Environment | None = None,
 ) -> Arrived:
     """The result of those units of a task; a part, unless they are all."""
-    cut = dataclasses.replace(task, first=first, count=count)
+    cut = msgspec.structs.replace(task, first=first, count=count)
     arrived = result(cut, environment, session, failed)
     if count == task.count:
         return arrived

@@ -7,6 +7,7 @@ import itertools
 import math
 from collections import Counter
 
+import msgspec
 import numpy as np
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
@@ -271,8 +272,9 @@ class PoolMachine(RuleBasedStateMachine):
     ) -> None:
         """A lease of an earlier epoch was cut in another way."""
         task = self.any_task(data)
-        other = dataclasses.replace(task, session=id, task=99, first=max(0, task.first + shift))
-        self.arrive(result(dataclasses.replace(other, count=count), ENVIRONMENT))
+        first = max(0, task.first + shift)
+        other = msgspec.structs.replace(task, session=id, task=99, first=first, count=count)
+        self.arrive(result(other, ENVIRONMENT))
 
     @rule(
         id=st.sampled_from(SESSIONS),

@@ -40,7 +40,7 @@ def failing(part: Contribution, rows: list[int]) -> Contribution:
     """The same, had the episodes of these rows failed."""
     returns, lengths = part.returns.copy(), part.lengths.copy()
     returns[rows], lengths[rows] = np.nan, 0
-    return dataclasses.replace(part, returns=returns, lengths=lengths)
+    return msgspec.structs.replace(part, returns=returns, lengths=lengths)
 
 
 @st.composite
@@ -181,7 +181,7 @@ def large(version: int, batch: int) -> Contribution:
     size = LARGE.directions
     returns = np.random.default_rng(batch).permutation(np.arange(2.0 * size)).reshape(size, 2)
     part = contribution(spec_of(), replay.initial_state(spec_of()), 0, 1)
-    return dataclasses.replace(
+    return msgspec.structs.replace(
         part,
         version=version,
         first=batch * size,
@@ -213,7 +213,7 @@ def test_only_the_oldest_returns_are_left_out_where_that_is_enough() -> None:
     spec = msgspec.structs.replace(LARGE, pool=msgspec.structs.replace(LARGE.pool, max_staleness=2))
     before = dataclasses.replace(replay.initial_state(spec), version=2)
     oldest, old, fresh = large(0, 0), large(1, 1), large(2, 2)
-    few = dataclasses.replace(old, returns=old.returns[:3], lengths=old.lengths[:3])
+    few = msgspec.structs.replace(old, returns=old.returns[:3], lengths=old.lengths[:3])
     closed = CloseBatch(2, (oldest, few, fresh), ())
     made, _ = update.make_signed(spec, replay.arithmetic(spec), LEADER, before, closed)
     assert [cohort.version for cohort in made.update.cohorts] == [1, 2]
@@ -226,7 +226,7 @@ def test_a_few_late_returns_far_apart_take_a_few_bytes() -> None:
     late, fresh = large(0, 0), large(1, 1)
     alone = update.make(LARGE, rules, before, 1, CloseBatch(1, (fresh,), ()))
     few = tuple(
-        dataclasses.replace(
+        msgspec.structs.replace(
             late, first=first, returns=late.returns[:2] + first, lengths=late.lengths[:2]
         )
         for first in (0, 9_000, 30_000)
@@ -243,7 +243,7 @@ def test_cohorts_stay_as_few_as_a_message_may_hold() -> None:
     before = dataclasses.replace(replay.initial_state(LARGE), version=1)
     whole = large(1, 1)
     parts = tuple(
-        dataclasses.replace(
+        msgspec.structs.replace(
             whole,
             first=whole.first + place,
             returns=whole.returns[place : place + 1],
@@ -279,7 +279,7 @@ def test_what_no_message_can_hold_ends_with_the_remedy() -> None:
     words = np.zeros((25_000, 4), dtype=np.uint64)
     kernels.observe_frames(wide, *first.normalizer.measure(), words)
     observed = normalizer.to_bytes(normalizer.from_words(1, words))
-    part = dataclasses.replace(part, observed=observed)
+    part = msgspec.structs.replace(part, observed=observed)
     with pytest.raises(
         UpdateError, match=r"does not fit .*strategy.population.*normalizer.enabled off"
     ):
