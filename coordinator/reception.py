@@ -33,6 +33,8 @@ from protocol.spec import RunSpec
 
 SLICE_SECONDS = 0.01
 """For which hellos and goodbyes are answered at once; as long again is left to all else."""
+BROKEN = "its connection broke"
+"""Why a session is gone whose will the broker published."""
 
 _TOPICS: dict[str, tuple[type[messages.Message], ...]] = {
     "req": (
@@ -124,7 +126,8 @@ class Reception:
             if word.kind == "req":
                 self._hear_hello(id, word.payload)
             else:
-                self._decide(Left(id, self._peers.read_bye(id, word.payload).reason))
+                bye = self._peers.read_bye(id, word.payload)
+                self._decide(Left(id, BROKEN if bye.reason == "lost" else bye.reason))
         except WireError as error:
             _LOGGER.debug("ignored a signed word of %s: %s", id, error)
 

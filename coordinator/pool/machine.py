@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from coordinator.pool.batch import Batch
 from coordinator.pool.batches import Batches
 from coordinator.pool.course import Course
@@ -264,7 +266,7 @@ class Pool:
         else:
             self._failures.vanished(session, reason, now)
         self._roster.leave(session, now)
-        self._commands.append(Happened(f"left: {reason}", id))
+        self._commands.append(Happened("left" if reason == GOODBYE else f"gone: {reason}", id))
 
     def _heard(self, event: Heard, now: float) -> None:
         session = self.sessions.get(event.session)
@@ -360,7 +362,7 @@ class Pool:
             if event.task == session.overran:
                 session.overran = 0
                 session.last_result = now  # only now does it begin with what it was given since
-        steps = int(event.lengths.sum())
+        steps = int(np.add.reduce(event.lengths, axis=None))
         counts = self._intake.take(event, lease, steps)
         if lease is not None:
             self._came_back(event, lease, steps, now)

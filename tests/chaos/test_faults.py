@@ -195,7 +195,7 @@ def fail_and_go_on(pool: str, room: Path) -> None:
         await_updates(run_dir, 2)
         asleep.signal_all(signal.SIGSTOP)
         killed.signal(signal.SIGKILL)
-        first.await_line("left: lost")
+        first.await_line("gone: its connection broke")
         await_updates(run_dir, len(updates(run_dir)) + 2)
         first.signal(signal.SIGKILL)
         first.process.wait()

@@ -47,7 +47,7 @@ def test_a_killed_worker_and_a_late_one_change_nothing(undisturbed: str, tmp_pat
     ):
         await_updates(run_dir, 2)
         victim.signal(signal.SIGKILL)
-        leader.await_line("left: lost")
+        leader.await_line("gone: its connection broke")
         with worker(url, tmp_path / "newcomer") as newcomer:
             assert finish(leader) == undisturbed
             assert newcomer.await_end() == 0
@@ -62,7 +62,7 @@ def test_sigterm_hands_back_at_once(undisturbed: str, tmp_path: Path) -> None:
         await_updates(run_dir, 1)
         first.signal(signal.SIGTERM)
         assert first.await_end() == 0
-        leader.await_line("left: left")
+        leader.await_line("): left")
         with worker(url, tmp_path / "second"):
             assert finish(leader) == undisturbed
 
@@ -91,7 +91,7 @@ def test_interrupted_worker_finishes_its_task_first(tmp_path: Path) -> None:
         await_updates(run_dir, 1)
         first.signal(signal.SIGINT)
         assert first.await_end() == 0
-        leader.await_line("left: left")
+        leader.await_line("): left")
         assert not [line for line in leader.lines if "ran out" in line]
 
 

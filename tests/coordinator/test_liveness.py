@@ -71,4 +71,4 @@ async def test_a_will_frees_at_once_what_would_run_out_much_later(tmp_path: Path
         async with run.worker():
             outcome = await run.outcome()
     assert outcome.params_hash == EXPECTED
-    assert any("left: lost" in line for line in run.lines)
+    assert any("gone: its connection broke" in line for line in run.lines)

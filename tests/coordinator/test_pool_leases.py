@@ -175,7 +175,7 @@ def test_a_silent_session_is_gone_and_a_word_keeps_it() -> None:
         driver.send(Tick(), 1.0)
         driver.send(Heard(B))
     assert list(driver.pool.sessions) == [B]
-    (gone,) = [h for h in of(driver.said, Happened) if h.what.startswith("left")]
+    (gone,) = [h for h in of(driver.said, Happened) if h.what.startswith("gone")]
     assert gone.session == A
     assert "silent" in gone.what
     assert driver.now - 100.0 > SILENT_AFTER
@@ -191,7 +191,7 @@ def test_a_session_that_says_hello_again_gets_fresh_tasks_and_keeps_its_record()
     session = driver.pool.sessions[A]
     assert not held & set(session.leases)
     assert (session.limit, session.speed) == (1, speed)
-    assert not [h for h in of(driver.said, Happened) if h.what.startswith("left")]
+    assert not [h for h in of(driver.said, Happened) if h.what.startswith("gone")]
 
 
 def test_after_an_hour_asleep_the_pool_goes_on() -> None:
