@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from worker.evaluation.children import Evaluators
     from worker.following import Follower, Point, Step
 
-TICK_SECONDS = 0.1
+TICK_SECONDS = 0.2
 SHOW_SECONDS = 0.5
 """Seconds between two looks of the console: to make what it sees costs half as much as a tick."""
 GOODBYE_SECONDS = 0.8
