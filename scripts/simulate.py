@@ -63,45 +63,108 @@ def scenario(arguments: argparse.Namespace) -> Scenario:
     )
 
 
+class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
+    """The description as it is written, and every default."""
+
+
+def _count(text: str) -> int:
+    count = int(text)
+    if count < 1:
+        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
+    return count
+
+
+def _share(text: str) -> float:
+    share = float(text)
+    if not 0.0 <= share <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text} must be from 0 to 1: 0.02 is 2 %")
+    return share
+
+
 def parser() -> argparse.ArgumentParser:
     """Of the command line."""
-    flags = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    flags = argparse.ArgumentParser(description=__doc__, formatter_class=_Help)
     add = flags.add_argument
-    add("--workers", type=int, default=1000)
-    add("--preset", choices=sorted(PRESETS), default="quorum", help="of the pool's settings")
-    add("--seed", type=int, default=1)
-    add("--directions-per-worker", type=int, default=50, help="in each batch")
-    add("--updates", type=int, default=15, help="that are measured, after the first five")
+    add("--workers", type=_count, default=1000, help="at the start")
+    add("--preset", choices=sorted(PRESETS), default="quorum", help="settings of the pool")
+    add("--seed", type=int, default=1, help="of all that chance decides")
+    add("--directions-per-worker", type=int, default=50, help="directions a worker in each batch")
+    add("--updates", type=int, default=15, help="measured, after five that are not")
     add("--seconds", type=float, default=3600.0, help="of virtual time at most")
-    add("--json", action="store_true", help="print one line")
+    add("--json", action="store_true", help="print one line of JSON")
     add("--plot", type=Path, metavar="FILE", help="draw the run: .png or .svg")
     add("--service", type=float, default=0.0, help="seconds the coordinator takes for an event")
     add("--restart-every", type=float, default=0.0, help="seconds between its deaths; 0: never")
     add("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE", help="of the spec")
-    crowd = flags.add_argument_group("workers", "rates are shares of the workers in a minute")
+    crowd = flags.add_argument_group(
+        "workers", "rates are shares of the workers in a minute: 0.2 is 20 %"
+    )
     add = crowd.add_argument
     start = Population()
     add("--speed", type=float, default=start.speed, help="median, in steps per second")
     add("--sigma", type=float, default=start.sigma, help="of the logarithm of the speeds")
     add("--groups", help="in place of these: 100x20000,3x200000 is workers x steps per second")
-    add("--leaving", type=float, default=start.leaving, help="with a word; as many join")
-    add("--vanishing", type=float, default=start.vanishing, help="without; as many join")
-    add("--stalling", type=float, default=start.stalling, help="for 30 s on average")
-    add("--changing", type=float, default=start.changing, help="their speed tenfold")
-    add("--late", type=float, default=start.late, help="share of results that come 5 s late")
-    add("--twice", type=float, default=start.twice, help="share of results that come twice")
-    add("--liars", type=float, default=start.liars, help="share that declares 100 x its speed")
-    add("--hoarders", type=float, default=start.hoarders, help="share that wants 64 tasks")
-    add("--flapping", type=float, default=start.flapping, help="share with sessions of 5 s")
+    add(
+        "--leaving",
+        type=float,
+        default=start.leaving,
+        help="rate of those who say goodbye; as many join",
+    )
+    add(
+        "--vanishing",
+        type=float,
+        default=start.vanishing,
+        help="rate of those who do not; as many join",
+    )
+    add(
+        "--stalling",
+        type=float,
+        default=start.stalling,
+        help="rate of those who stand still, for 30 s on average",
+    )
+    add(
+        "--changing",
+        type=float,
+        default=start.changing,
+        help="rate of those who become ten times slower or faster",
+    )
+    add("--late", type=_share, default=start.late, help="share of results that come 5 s late")
+    add("--twice", type=_share, default=start.twice, help="share of results that come twice")
+    add(
+        "--liars",
+        type=_share,
+        default=start.liars,
+        help="share of workers that declare 100 x their speed",
+    )
+    add(
+        "--hoarders",
+        type=_share,
+        default=start.hoarders,
+        help="share of workers that want 64 tasks",
+    )
+    add(
+        "--flapping",
+        type=_share,
+        default=start.flapping,
+        help="share of workers whose sessions last 5 s",
+    )
     add("--reorder", action="store_true", help="messages of a session overtake each other")
     add("--clock", type=float, default=start.clock, help="seconds that clocks are off")
     episodes = flags.add_argument_group("episodes")
     add = episodes.add_argument
-    add("--steps", type=int, default=1000, help="mean length")
-    add("--lengths", choices=["constant", "uniform", "geometric", "heavy"], default="uniform")
-    add("--returns", choices=["unrelated", "long", "short"], default="unrelated")
+    add("--steps", type=int, default=1000, help="mean length of an episode")
+    add(
+        "--lengths",
+        choices=["constant", "uniform", "geometric", "heavy"],
+        default="uniform",
+        help="how episodes differ in length",
+    )
+    add(
+        "--returns",
+        choices=["unrelated", "long", "short"],
+        default="unrelated",
+        help="which episodes have the better returns",
+    )
     return flags
 
 
@@ -110,6 +173,10 @@ def main(words: Sequence[str] | None = None) -> int:
     arguments = parser().parse_args(words)
     try:
         stage = Stage(scenario(arguments))
+        print(
+            f"simulating {arguments.workers:,} workers; 1,000 take a minute or more",
+            file=sys.stderr,
+        )
         stage.run()
         found = compare(stage)
         if arguments.plot is not None:

@@ -106,3 +106,16 @@ def test_a_plot_without_matplotlib_says_what_to_install(
     monkeypatch.setattr(builtins, "__import__", without)
     assert run("--plot", str(tmp_path / "run.png")) == 2
     assert "pip install 'shoal[plot]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "rule"),
+    [(["--late", "2"], "2 must be from 0 to 1"), (["--workers", "0"], "0 must be at least 1")],
+)
+def test_a_figure_that_can_not_be_is_refused_by_its_flag(
+    flags: list[str], rule: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        simulate.main(flags)
+    assert refused.value.code == 2
+    assert f"{flags[0]}: {rule}" in capsys.readouterr().err
