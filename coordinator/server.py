@@ -36,6 +36,7 @@ from coordinator.pool.events import (
     StopAsked,
     Tick,
 )
+from coordinator.pool.leases import first_task
 from coordinator.progress import Outcome, Progress
 from coordinator.reception import Reception
 from coordinator.recorder import Named, Recorder
@@ -66,8 +67,6 @@ HERE_WITHIN = 0.3
 """Seconds in which an answer to `who` comes, so that many runs don't answer in one moment."""
 GOODBYE_SECONDS = 3.0
 """Seconds that a lost broker may take to come back to hear that the run has ended."""
-TASKS_PER_EPOCH = 1 << 32
-"""No two epochs give one number to two tasks."""
 
 _LOGGER = logging.getLogger("shoal.coordinator")
 
@@ -125,13 +124,12 @@ class Server:
         self._versions = recovered.versions
         self._secret = directory.read_secret()
         self._recorder = Recorder(spec, directory, log, self._result_kept, self._frozen, self._fail)
-        first_task = (leader.epoch - 1) * TASKS_PER_EPOCH + 1
         self._pool = Pool(
             spec,
             recovered.version,
             now(),
             episodes=self._versions.current.episodes,
-            first_task=first_task,
+            first_task=first_task(leader.epoch),
             unjudged=recovered.unjudged,
             elapsed=recovered.seconds,
             used=recovered.used,
@@ -182,7 +180,7 @@ class Server:
             self._secret,
             self._peers,
             self._versions,
-            first_task,
+            first_task(leader.epoch),
             self._pool.sessions,
             self._voice,
             self._serving,

@@ -25,6 +25,13 @@ from protocol.spec import RunSpec
 
 FIRST_LENGTH = 100.0
 """Steps of an episode assumed before any was seen."""
+TASKS_PER_EPOCH = 1 << 32
+"""No two epochs give one number to two tasks."""
+
+
+def first_task(epoch: int) -> int:
+    """The first number that this epoch gives to a task, beyond all those of earlier epochs."""
+    return (epoch - 1) * TASKS_PER_EPOCH + 1
 
 
 class Leases:
@@ -179,8 +186,9 @@ class Leases:
         lease = self.out.get(event.task)
         if lease is None or lease.session.worker != event.session.worker:
             return None
-        asked = (lease.kind, lease.version, (lease.first, lease.count))
-        return lease if asked == (event.kind, event.version, event.leased) else None
+        if lease.kind != event.kind or lease.version != event.version:
+            return None
+        return lease if event.leased == (lease.first, lease.count) else None
 
     def run_out(self, now: float) -> Iterator[Lease]:
         """The leases whose deadline has passed; the caller ends each as it comes."""

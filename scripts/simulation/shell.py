@@ -22,12 +22,11 @@ from coordinator.pool.events import (
     Tick,
     Updated,
 )
+from coordinator.pool.leases import first_task
 from protocol.messages import ResultName
 from protocol.spec import RunSpec
 from scripts.simulation.agenda import Agenda
 from scripts.simulation.counting import used
-
-TASKS_PER_EPOCH = 1 << 32
 
 Name = tuple[SessionId, ResultName]
 
@@ -159,7 +158,7 @@ class Shell:
             disk.version,
             self._agenda.now,
             episodes=disk.episodes,
-            first_task=(self.epoch - 1) * TASKS_PER_EPOCH + 1,
+            first_task=first_task(self.epoch),
             unjudged=[v for v in due if every and v % every == 0 and v not in disk.judged],
             elapsed=self._elapsed,
             used=[part for update in disk.used for part in update],

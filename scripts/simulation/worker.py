@@ -25,11 +25,10 @@ from protocol.messages import Part, ResultName
 from scripts.simulation.agenda import Agenda
 from scripts.simulation.environments import Environment
 from scripts.simulation.meter import Meter
+from worker.outbox import RESEND_AFTER
 
 SAYS_IT_LIVES_AFTER = 10.0
 """Seconds of silence after which a worker says that it is there, give or take a tenth."""
-SENDS_AGAIN_AFTER = 10.0
-"""Seconds without an answer after which a result is sent once more."""
 LATE_SECONDS = 5.0
 """Mean delay of a result that comes late."""
 
@@ -316,13 +315,13 @@ class Worker:
             return
         now = self._agenda.now
         for name, (sent, arrived) in list(self._unanswered.items()):
-            if now - sent >= SENDS_AGAIN_AFTER:
+            if now - sent >= RESEND_AFTER:
                 self._post(name, arrived)
         if now - self._spoke >= 0.9 * SAYS_IT_LIVES_AFTER:
             self._say(Heard(self.id))
         wait = self._spoke + self._silence() - now
         for sent, _ in self._unanswered.values():
-            wait = min(wait, sent + SENDS_AGAIN_AFTER - now)
+            wait = min(wait, sent + RESEND_AFTER - now)
         self._agenda.after(max(wait, 0.1), self._live)
 
 

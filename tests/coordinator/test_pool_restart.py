@@ -32,6 +32,7 @@ from coordinator.pool.events import (
     Tick,
     Updated,
 )
+from coordinator.pool.leases import first_task
 from protocol.spec import RunSpec
 from tests.coordinator.simulation import Environment, counted, result, spec
 
@@ -40,7 +41,6 @@ GROUP_SECONDS = 0.1
 UPDATE_SECONDS = 0.03
 TICK_SECONDS = 0.05
 LATENCY = 0.005
-TASKS_PER_EPOCH = 1 << 32
 
 
 @dataclass(eq=False)
@@ -219,7 +219,7 @@ class World:
             disk.version,
             self.now,
             episodes=disk.episodes,
-            first_task=(self._epoch - 1) * TASKS_PER_EPOCH + 1,
+            first_task=first_task(self._epoch),
             unjudged=unjudged,
             elapsed=self._elapsed,
             used=self._used(),
