@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from coordinator.pool.events import Arrived, SessionId
@@ -32,21 +31,23 @@ class Keeping:
     """
 
     def __init__(self) -> None:
-        self._results: dict[Name, tuple[Arrived, dict[Name, Useless]]] = {}
+        self._results: dict[Name, Arrived] = {}
+        self._waiting: dict[Name, dict[Name, Useless]] = {}
+        """by the result that they wait for"""
         self._near: dict[tuple[int, int], dict[Name, Arrived]] = {}
-        self._of: Counter[SessionId] = Counter()
+        self._of: dict[SessionId, int] = {}
 
     def of(self, session: SessionId) -> int:
         """How many of them a session has sent."""
-        return self._of[session]
+        return self._of.get(session, 0)
 
     def add(self, arrived: Arrived) -> None:
         """A result was accepted."""
         name = (arrived.session, arrived.name)
         if name in self._results:
             return
-        self._results[name] = (arrived, {})
-        self._of[arrived.session] += 1
+        self._results[name] = arrived
+        self._of[arrived.session] = self.of(arrived.session) + 1
         for place in _places(arrived):
             self._near.setdefault(place, {})[name] = arrived
 
@@ -61,29 +62,31 @@ class Keeping:
                 if first.first < arrived.first + arrived.count and arrived.first < (
                     first.first + first.count
                 ):
-                    self._results[name][1][arrived.session, arrived.name] = useless
+                    waiting = self._waiting.setdefault(name, {})
+                    waiting[arrived.session, arrived.name] = useless
                     return True
         return False
 
     def kept(self, session: SessionId, name: ResultName) -> Sequence[Useless]:
         """A result is safe: what waited for it."""
-        found = self._results.pop((session, name), None)
-        if found is None:
+        arrived = self._results.pop((session, name), None)
+        if arrived is None:
             return ()
-        self._of[session] -= 1
-        if not self._of[session]:
+        if left := self._of[session] - 1:
+            self._of[session] = left
+        else:
             del self._of[session]
-        arrived, waiting = found
         for place in _places(arrived):
             near = self._near[place]
             del near[session, name]
             if not near:
                 del self._near[place]
-        return tuple(waiting.values())
+        waiting = self._waiting.pop((session, name), None)
+        return tuple(waiting.values()) if waiting else ()
 
 
-def _places(arrived: Arrived) -> Iterator[tuple[int, int]]:
+def _places(arrived: Arrived) -> list[tuple[int, int]]:
     """Where a result is found by those that have a unit in common with it."""
     whole = -1 if arrived.kind == "members" else arrived.version
-    for place in range(arrived.first // NEAR, (arrived.first + arrived.count - 1) // NEAR + 1):
-        yield whole, place
+    first, last = arrived.first // NEAR, (arrived.first + arrived.count - 1) // NEAR
+    return [(whole, place) for place in range(first, last + 1)]

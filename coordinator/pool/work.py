@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Set
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,8 +26,7 @@ MOST_FAILURES = 3
 _NOTHING = Ranges(0, 0)
 
 
-@dataclass(slots=True, eq=False)
-class Claim:
+class Claim(msgspec.Struct, eq=False):
     """Units that sessions evaluate, usually one; more where an overdue lease has copies."""
 
     number: int
@@ -35,7 +34,7 @@ class Claim:
     """the smallest range around the units that it holds"""
     left: int
     """units that it holds"""
-    leases: list[Lease] = field(default_factory=list)
+    leases: list[Lease] = msgspec.field(default_factory=list)
 
     @property
     def open(self) -> bool:
@@ -47,8 +46,7 @@ class Claim:
         return self.left == count and self.range[:2] == (first, first + count)
 
 
-@dataclass(slots=True, eq=False)
-class Lease:
+class Lease(msgspec.Struct, eq=False):
     """A range that one session evaluates until `deadline`."""
 
     task: int
