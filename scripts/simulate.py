@@ -126,7 +126,7 @@ def parser() -> argparse.ArgumentParser:
         "--changing",
         type=float,
         default=start.changing,
-        help="rate of those who become ten times slower or faster",
+        help="rate of those who fall to a tenth of their speed, or come back",
     )
     add("--late", type=_share, default=start.late, help="share of results that come 5 s late")
     add("--twice", type=_share, default=start.twice, help="share of results that come twice")
