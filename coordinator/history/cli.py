@@ -386,4 +386,7 @@ def _print_json(**values: Any) -> None:
 
 def this_command() -> str:
     """How this program can be called again from here."""
-    return "shoal" if shutil.which("shoal") else sys.argv[0]
+    if shutil.which("shoal"):
+        return "shoal"
+    program = sys.argv[0]
+    return f"{sys.executable} {program}" if program.endswith(".py") else program

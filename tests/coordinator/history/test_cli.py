@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
 
 import shoal
 from coordinator import host
+from coordinator.history.cli import this_command
 from protocol import command
 from protocol.identity import Identity
 from protocol.spec import RunSpec
@@ -171,3 +173,19 @@ def test_what_is_no_run_is_one_line(
 def test_version_must_be_one(run_dir: Path, shoal_says: Said) -> None:
     assert "has reached version 12" in shoal_says("replay", run_dir, "--version", 13, code=2)
     assert "-1" in shoal_says("replay", run_dir, "--version", -1, code=2)
+
+
+@pytest.mark.parametrize(
+    ("found", "program", "told"),
+    [
+        ("/usr/bin/shoal", "/clone/shoal.py", "shoal"),
+        (None, "/venv/bin/shoal", "/venv/bin/shoal"),
+        (None, "/clone/shoal.py", f"{sys.executable} /clone/shoal.py"),
+    ],
+)
+def test_the_command_that_is_told_can_be_typed(
+    found: str | None, program: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: found)
+    monkeypatch.setattr("sys.argv", [program])
+    assert this_command() == told
