@@ -127,10 +127,10 @@ class Intake:
         count = event.count
         end = event.first + count
         index, last = self._batches.index(event.first), self._batches.index(end - 1)
-        version = self._course.version
+        version, closes = self._course.version, self._course.open_index
         if index != last or index > version + 1 or event.version > version:
             return "refused", "that range was never leased"
-        age = max(index, self._course.open_index) - event.version
+        age = max(index, closes) - event.version
         batch = self._batches.of(index)
         if batch is None or age > self._max_staleness:
             return "late", f"{age} versions old"
@@ -142,7 +142,7 @@ class Intake:
         valid = ~np.isnan(event.returns[:, 0])
         # Observation sums are of the whole result: it counts as a whole or not at all. So does one
         # that comes late, lest a pool that goes on must know which part of it an update has used.
-        whole = bool(event.observed) or batch.index < self._course.open_index
+        whole = bool(event.observed) or index < closes
         if (whole and not is_open.all()) or not self._is_news(batch.work, event, is_open, valid):
             return DUPLICATE
         self._drop_failing(batch, event, is_open)

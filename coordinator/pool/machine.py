@@ -146,7 +146,7 @@ class Pool:
     def handle(self, event: Event, now: float) -> list[Command]:
         """What is to be done because of `event` at time `now` (seconds, never decreasing)."""
         self._now = now
-        if self.ended:
+        if self._course.ended:
             if isinstance(event, Kept):
                 self._intake.kept(event, now)
         else:
@@ -404,7 +404,8 @@ class Pool:
 
     def _maybe_close(self, now: float) -> None:
         """Close the open batch where all is here, or the quorum and the rest had its time."""
-        if self.updating or self.ended or self._course.final is not None:
+        course = self._course
+        if course.updating or course.ended or course.final is not None:
             return
         batch = self._batches.open
         if batch.work.missing and not self._may_leave_the_rest(batch, now):
@@ -412,7 +413,7 @@ class Pool:
         stale = self._batches.stale(self.version)
         contributions, members = self._batches.close()
         self.episodes += members * self.spec.environment.episodes
-        self._course.close(now)
+        course.close(now)
         self._commands.append(CloseBatch(self.version, contributions, tuple(sorted(batch.dropped))))
         if said := self._staleness.closes(stale, members, now):
             self._commands.append(said)
@@ -468,7 +469,7 @@ class Pool:
 
     def _conclude_evaluations(self) -> None:
         """Judge what is finished, and see whether the run is over with it."""
-        while not self.ended and (judged := self._evaluations.take_finished()):
+        while not self._course.ended and (judged := self._evaluations.take_finished()):
             self._commands.append(judged)
             if judged.reached:
                 self._end(judged.version, reached=True, reason="the target is reached")

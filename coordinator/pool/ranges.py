@@ -113,8 +113,12 @@ class Ranges:
             if worker in whole.avoid and not eligible <= whole.avoid:
                 continue
             end = min(whole.end, whole.first + min(most, whole.most or most))
-            self._ranges[place : place + 1] = [whole.part(end, whole.end)] * (end < whole.end)
-            taken = whole.part(whole.first, end)
+            if end == whole.end:
+                del self._ranges[place]
+                taken = whole
+            else:
+                self._ranges[place] = whole.part(end, whole.end)
+                taken = whole.part(whole.first, end)
             self._count(taken, -1)
             return taken
         return None

@@ -43,7 +43,8 @@ class Claim(msgspec.Struct, eq=False):
 
     def is_exactly(self, first: int, count: int) -> bool:
         """Whether it holds these units, all of them, and no others."""
-        return self.left == count and self.range[:2] == (first, first + count)
+        held = self.range
+        return self.left == count and held.first == first and held.end == first + count
 
 
 class Lease(msgspec.Struct, eq=False):
