@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 
+import msgspec
 import numpy as np
 
 from coordinator import update
@@ -115,4 +116,4 @@ class Learner:
             for begin, end in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True)
         ]
         sums = normalizer.merge([seen for seen in stretches if seen is not None])
-        return dataclasses.replace(part, observed=normalizer.to_bytes(sums))
+        return msgspec.structs.replace(part, observed=normalizer.to_bytes(sums))
