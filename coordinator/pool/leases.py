@@ -118,11 +118,6 @@ class Leases:
             work=work,
             claim=claim,
             issued=now,
-            expected=now,
-            late=now,
-            overdue=now,
-            awaited_until=now,
-            deadline=now,
             begun_before=held is not None,
             due=due,
         )

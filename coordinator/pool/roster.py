@@ -297,8 +297,10 @@ class Roster:
             else:
                 del self._roomy[worker]
         if queue is not None:
-            queue[session.id] = session
-            queue.move_to_end(session.id)
+            if queue is not before:
+                queue[session.id] = session
+            else:
+                queue.move_to_end(session.id)
 
     def _listen(self, session: Session) -> None:
         self._entered += 1

@@ -60,15 +60,15 @@ class Lease(msgspec.Struct, eq=False):
     work: Work
     claim: Claim
     issued: float
-    expected: float
+    expected: float = 0.0
     """when the pool expects the result"""
-    late: float
+    late: float = 0.0
     """from when on it takes longer than what is expected may be wrong"""
-    overdue: float
+    overdue: float = 0.0
     """when it has waited long enough to give the range to another as well, or to do without"""
-    awaited_until: float
+    awaited_until: float = 0.0
     """how long a batch whose quorum is here waits for it"""
-    deadline: float
+    deadline: float = 0.0
     timed: float = 0.0
     """when these were decided: at its issue, or with a part of it that came"""
     predicted: bool = False
