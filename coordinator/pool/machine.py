@@ -374,10 +374,11 @@ class Pool:
     def _came_back(self, event: Arrived, lease: Lease, steps: int, now: float) -> None:
         """A lease got its result of so many steps, or a part of that; the last one ends it."""
         holder = self.sessions[lease.session]
-        fresh = lease.came(event.first, event.first + event.count)
+        count = event.count
+        fresh = lease.came(event.first, event.first + count)
         own = event.session == lease.session
         if own and fresh:
-            self._learn(lease, holder, steps * fresh / event.count, now)
+            self._learn(lease, holder, steps * fresh / count, now)
         if lease.left:
             if fresh:
                 self._leases.progressed(lease, holder, now)
