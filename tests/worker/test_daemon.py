@@ -275,7 +275,7 @@ async def test_it_joins_a_run_by_snapshot_follows_it_and_ends_with_it(broker: Mo
     host.grow(2)
     async with coordinating(host, broker.url) as coordinator:
         coordinator.results_by_snapshot = True
-        async with volunteering(join_url(broker, host)) as (_, running, console):
+        async with volunteering(join_url(broker, host)) as (daemon, running, console):
             assert (await coordinator.hears(messages.CatchUp)).version == 0
             credit = await coordinator.hears(messages.Credit)
             assert (credit.credit, credit.version) == (2, 2)
@@ -293,7 +293,7 @@ async def test_it_joins_a_run_by_snapshot_follows_it_and_ends_with_it(broker: Mo
             async with asyncio.timeout(DEADLINE):
                 assert await running == 0
             assert "finished: the target is reached" in console.text
-            assert console.views[-1].accepted == 1
+            assert daemon.session is not None and daemon.session.view(now()).accepted == 1
             assert (await coordinator.hears(messages.Bye)).reason == "left"
 
 
