@@ -178,7 +178,7 @@ class PoolSpec(Section, frozen=True, kw_only=True):
     patience: Annotated[float, msgspec.Meta(ge=0.0, le=100.0)] = 1.0
     """Times the time it should have taken that what is missing is waited for once the quorum is
     there; 0: the batch closes with the quorum."""
-    copies: Annotated[int, msgspec.Meta(ge=0, le=4)] = 1
+    copies: Annotated[int, msgspec.Meta(ge=0, le=4)] = 2
     """Overdue leases at the end of a batch are given to so many others as well."""
     stale_share: Fraction = 0.25
     """Share of an update's members that may be of earlier versions, where staleness is allowed: no

@@ -6,7 +6,7 @@ from coordinator.pool.events import CloseBatch, Happened, SendTask, Updated
 from tests.coordinator.driver import A, Driver, of
 from tests.coordinator.simulation import spec
 
-RUN = spec(16, pool={"max_staleness": 1, "stale_share": 1.0}, optimizer={"momentum": 0.7})
+RUN = spec(16, pool={"max_staleness": 1, "stale_share": 0.25}, optimizer={"momentum": 0.7})
 
 
 def updates(driver: Driver, number: int, stale: int, seconds: float = 0.1) -> None:
@@ -34,7 +34,7 @@ def test_the_pool_says_that_it_is_too_fast_for_its_batch() -> None:
     (said,) = lines(driver)
     assert said.startswith("30% of the members of the last 5 updates were stale")
     assert "larger strategy.population (now 16)" in said
-    assert "lower pool.stale_share (1)" in said
+    assert "lower pool.stale_share (0.25)" in said
     assert "optimizer.momentum (0.7)" in said
 
 
@@ -52,3 +52,13 @@ def test_a_quarter_is_fine(stale: int) -> None:
     updates(driver, 20, stale=stale)
     assert len(of(driver.said, CloseBatch)) == 20
     assert not lines(driver)
+
+
+def test_what_the_host_allowed_is_not_held_against_it() -> None:
+    pool = {"max_staleness": 1, "stale_share": 0.5}
+    driver = Driver(spec(16, pool=pool))
+    updates(driver, 20, stale=4)
+    assert not lines(driver)
+    driver = Driver(spec(16, pool=pool))
+    updates(driver, 20, stale=5)
+    assert "more than 50% costs learning" in lines(driver)[0]
