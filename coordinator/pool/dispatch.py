@@ -86,8 +86,25 @@ class Dispatch:
         balance = FRUITLESS_OFFERS
         for _ in range(min(len(queue), OFFERS_AT_ONCE)):
             balance += 1 if self.feed(next(iter(queue.values())), now) else -1
-            if not balance or not queue:  # a copy may have gone to another of those who wait
+            if not balance or not queue:
                 return
+
+    def insure(self, now: float) -> None:
+        """Copy what is overdue, to who waits without a task: at most so many as one event may feed.
+
+        Only now and then: a copy is made long after its lease is overdue.
+        """
+        if not self._copies or not self._course.leases:
+            return
+        idle = self._roster.idle
+        balance = FRUITLESS_OFFERS
+        for work in self._awaited():
+            for _ in range(min(len(idle), OFFERS_AT_ONCE)):
+                if not balance or not idle or not work.has_overdue(now):
+                    break
+                session = next(iter(idle.values()))
+                balance += 1 if self._lease_overdue(session, work, now) else -1
+                self._roster.note_room(session, now)
 
     def feed(self, session: Session, now: float) -> bool:
         """Lease to this session as much as it has room for and is its share: whether it got any."""
@@ -100,19 +117,12 @@ class Dispatch:
         return given > 0
 
     def _lease_something(self, session: Session, now: float) -> bool:
-        """The most useful first: what the run waits for, what it will need, then copies of what is
-        overdue."""
+        """The most useful first: what the run waits for, then what it will need."""
         wanted = self._members_wanted()
         for offer in self._offers(wanted):
             if self._lease_part(session, offer, now):
                 return True
-        if wanted and (room := self.room_ahead) > 0 and self._lease_early(session, room, now):
-            return True
-        if self._copies:
-            for work in self._awaited():
-                if work.has_overdue(now) and self._lease_overdue(session, work, now):
-                    return True
-        return False
+        return wanted and (room := self.room_ahead) > 0 and self._lease_early(session, room, now)
 
     def _offers(self, wanted: bool) -> Iterator[Offer]:
         """What is free and the run waits for, the most useful first; members where they are

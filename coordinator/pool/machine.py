@@ -156,7 +156,8 @@ class Pool:
             if isinstance(event, FOR_ALL):
                 self._dispatch.feed_waiting(self._roster.idle, now)
                 self._dispatch.feed_waiting(self._roster.roomy, now)
-            elif self._roster.idle and self._dispatch.has_offers():
+                self._dispatch.insure(now)
+            elif self._roster.idle and not _is_usual(event) and self._dispatch.has_offers():
                 self._dispatch.feed_waiting(self._roster.idle, now)
         commands = self._commands[:]
         self._commands.clear()
@@ -483,3 +484,14 @@ class Pool:
         self._acknowledge_all()
         self._course.ended = True
         self._commands.append(EndRun(version, reached, reason))
+
+
+def _is_usual(event: Event) -> bool:
+    """Whether nothing is free because of this event: who waits is fed with the next tick at the
+    latest."""
+    return (
+        isinstance(event, Arrived)
+        and event.kind == "members"
+        and not event.failed
+        and event.part is None
+    )

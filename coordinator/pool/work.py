@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from typing import NamedTuple
 
 import msgspec
@@ -155,8 +155,11 @@ class Work:
         self._claims: dict[int, Claim] = {}
         self._claimed = 0
         self._failures: dict[int, tuple[tuple[str, int], ...]] = {}
-        self._soonest: list[tuple[float, int, Lease]] = []
-        self._latest: list[tuple[float, int, Lease]] = []
+        self._soonest: list[tuple[float, int, Lease]] | None = None
+        """leases that copies may be made of, by when; None until the first look: as a rule a lease
+        is over before anybody asks"""
+        self._latest: list[tuple[float, int, Lease]] | None = None
+        """those that are waited for, the longest first, likewise"""
         self._entered = 0
         """what tells entries of one time apart: two leases may have one number, one after the
         other"""
@@ -208,9 +211,10 @@ class Work:
 
     def await_again(self, lease: Lease) -> None:
         """When this lease is overdue was decided, or decided anew."""
-        self._await_copy(lease)
-        if lease.awaited:
-            heapq.heappush(self._latest, (-lease.awaited_until, self._entered, lease))
+        if self._soonest is not None:
+            self._await_copy(self._soonest, lease)
+        if self._latest is not None and lease.awaited:
+            self._await_result(self._latest, lease)
 
     def leave(self, lease: Lease, now: float, blame: Blame = NO_BLAME) -> None:
         """End a lease; what its claim still holds is free again where no other may bring it.
@@ -227,7 +231,8 @@ class Work:
             for other in claim.leases:
                 if other.copied:
                     other.copied = False
-                    self._await_copy(other)
+                    if self._soonest is not None:
+                        self._await_copy(self._soonest, other)
 
     # Results.
 
@@ -337,8 +342,7 @@ class Work:
 
     def close(self) -> None:
         """Nothing is awaited any more: let go of the leases, which hold on to this."""
-        self._soonest.clear()
-        self._latest.clear()
+        self._soonest, self._latest = [], []
 
     def overdue(self, now: float, session: SessionId, copies: int, pacing: Pacing) -> Lease | None:
         """The most overdue lease that another of, for this session, is of use: it has not that
@@ -347,7 +351,7 @@ class Work:
         back: list[tuple[float, int, Lease]] = []
         found = None
         while found is None and len(back) < LOOKS and self.has_overdue(now):
-            entry = heapq.heappop(self._soonest)
+            entry = heapq.heappop(self._copyable())
             leases = entry[2].claim.leases
             room = copies - sum(lease.overdue > now for lease in leases)
             if room <= 0:
@@ -362,32 +366,57 @@ class Work:
                 if not found.copied:
                     back.append(entry)
         for entry in back:
-            heapq.heappush(self._soonest, entry)
+            heapq.heappush(self._copyable(), entry)
         return found
 
     def has_overdue(self, now: float) -> bool:
         """Whether a lease that would still count is overdue and has not all its copies."""
-        while self._soonest and self._soonest[0][0] < now:
-            time, _, lease = self._soonest[0]
+        soonest = self._copyable()
+        while soonest and soonest[0][0] < now:
+            time, _, lease = soonest[0]
             if lease.counts and not lease.copied and time == lease.overdue + COPY_AFTER:
                 return True
-            heapq.heappop(self._soonest)
+            heapq.heappop(soonest)
         return False
+
+    def _copyable(self) -> list[tuple[float, int, Lease]]:
+        """The heap of leases that copies may be made of."""
+        if self._soonest is None:
+            self._soonest = []
+            for lease in self._leases():
+                self._await_copy(self._soonest, lease)
+        return self._soonest
 
     def expects(self, now: float) -> bool:
         """Whether a lease that would still count is waited for, the first of its range."""
-        while self._latest:
-            time, _, lease = self._latest[0]
+        latest = self._latest
+        if latest is None:
+            latest = self._latest = []
+            for lease in self._leases():
+                if lease.awaited:
+                    self._await_result(latest, lease)
+        while latest:
+            time, _, lease = latest[0]
             if lease.counts and lease.awaited_until == -time:
                 return lease.awaited_until > now
-            heapq.heappop(self._latest)
+            heapq.heappop(latest)
         return False
 
-    def _await_copy(self, lease: Lease) -> None:
+    def _leases(self) -> Iterator[Lease]:
+        """Those of open claims, in the order of these."""
+        for claim in self._claims.values():
+            yield from claim.leases
+
+    def _await_copy(self, soonest: list[tuple[float, int, Lease]], lease: Lease) -> None:
         """Copies may be made of this lease once it is overdue."""
-        self._entered += 1
         if not lease.claim.range.suspect and not lease.copied:
-            heapq.heappush(self._soonest, (lease.overdue + COPY_AFTER, self._entered, lease))
+            self._entered += 1
+            heapq.heappush(soonest, (lease.overdue + COPY_AFTER, self._entered, lease))
+
+    def _await_result(self, latest: list[tuple[float, int, Lease]], lease: Lease) -> None:
+        """A batch whose quorum is here waits for this lease."""
+        self._entered += 1
+        heapq.heappush(latest, (-lease.awaited_until, self._entered, lease))
 
     # Units.
 
