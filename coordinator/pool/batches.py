@@ -23,12 +23,15 @@ class Batches:
         self.size = spec.directions
         self.quorum = math.ceil(spec.pool.quorum * spec.directions - 1e-9)
         """directions that must be settled before the rest of a batch may be left behind"""
+        self.spare = self.size - self.quorum
+        """directions that may be left behind"""
         self._stale_share = spec.pool.stale_share if spec.pool.max_staleness else 0.0
         self._patient = spec.pool.patience > 0.0
         self._staleness = spec.pool.max_staleness
         self._batches: dict[int, Batch] = {}
         self._late: list[Contribution] = []
         self._late_members = 0
+        self._others: tuple[bool, float] | None = None
         if used is not None:
             self._reopen(version, used)
         self.open = self._batch(version)
@@ -53,11 +56,25 @@ class Batches:
 
         At most `stale_share` of the members of an update are stale, early and late ones together,
         where it has its quorum of its own batch: what is still out of earlier batches may yet come
-        late, and so may what the open one can be closed without.
+        late, and so may what the open one can be closed without. That only becomes less until
+        `look_again`, or something does come late, and is counted once.
         """
-        room = self._stale_share * self.quorum - self.next.begun
+        work = self.next.work
+        room = self._stale_share * self.quorum - (work.size - work.unleased.total)
         if room <= 0.0:
             return 0
+        others = self._others
+        if others is None or others[0] is not updating:
+            others = self._others = updating, (1.0 - self._stale_share) * self._may_be_late(updating)
+        room -= others[1]
+        return int(room) if room > 0.0 else 0
+
+    def look_again(self) -> None:
+        """Time has passed: less may come late than was counted."""
+        self._others = None
+
+    def _may_be_late(self, updating: bool) -> int:
+        """Directions that may be stale in an update beside those begun early."""
         late = self._late_members // 2 if updating else 0
         waiting = None if updating else self.open
         for batch in self._batches.values():
@@ -66,10 +83,11 @@ class Batches:
                 late += min(work.missing, self.size - self.quorum)
             elif batch is not self.next:
                 late += work.missing - work.unleased.total
-        return math.floor(room - (1.0 - self._stale_share) * late)
+        return late
 
     def reach(self, version: int) -> None:
         """The run has reached the next version."""
+        self.look_again()
         self.open, self.next = self._batch(version), self._batch(version + 1)
         for index in [index for index in self._batches if index < version - self._staleness]:
             del self._batches[index]
@@ -80,6 +98,7 @@ class Batches:
         if late:
             self._late.append(contribution)
             self._late_members += members
+            self.look_again()
         else:
             batch.contributions.append(contribution)
             batch.members += members
@@ -98,6 +117,7 @@ class Batches:
         )
         members = batch.members + self._late_members
         self._late, self._late_members = [], 0
+        self.look_again()
         batch.work.close()
         return tuple(contributions), members
 

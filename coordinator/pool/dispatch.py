@@ -108,11 +108,11 @@ class Dispatch:
 
     def feed(self, session: Session, now: float) -> bool:
         """Lease to this session as much as it has room for and is its share: whether it got any."""
-        may = self._course.leases and now >= session.rests_until
-        room = session.spare if may else 0
         given = 0
-        while given < room and self._lease_something(session, now):
-            given += 1
+        if self._course.leases and now >= session.rests_until:
+            room = session.spare
+            while given < room and self._lease_something(session, now):
+                given += 1
         self._roster.note_room(session, now)
         return given > 0
 
@@ -120,7 +120,8 @@ class Dispatch:
         """The most useful first: what the run waits for, then what it will need."""
         wanted = self._members_wanted()
         for offer in self._offers(wanted):
-            if self._lease_part(session, offer, now):
+            pacing = self._leases.pacing(session, offer.kind, now)
+            if self._lease_part(session, offer, pacing, now):
                 return True
         return wanted and (room := self.room_ahead) > 0 and self._lease_early(session, room, now)
 
@@ -172,7 +173,7 @@ class Dispatch:
         pacing = self._leases.pacing(session, "members", now)
         seconds = self._course.update_in(now) - pacing.free_in
         if before and self._roster.speed:
-            seconds += before * self._leases.steps("members") / self._roster.speed
+            seconds += before * self._leases.steps["members"] / self._roster.speed
         if seconds <= 0.0:
             return False
         limit = max(1, math.ceil(max(seconds, self._minimum_seconds) / pacing.unit))
@@ -184,15 +185,15 @@ class Dispatch:
             before=before,
             spared=self._spared,
         )
-        return self._lease_part(session, offer, now)
+        return self._lease_part(session, offer, pacing, now)
 
-    def _lease_part(self, session: Session, offer: Offer, now: float) -> bool:
+    def _lease_part(self, session: Session, offer: Offer, pacing: Pacing, now: float) -> bool:
         """Lease to this session what of the offer is its share: whether there was any."""
-        pacing = self._leases.pacing(session, offer.kind, now)
-        share = self._roster.share(session)
-        size = min(self._leases.size(session, share, offer.work, pacing), offer.most)
+        size = self._leases.size(session, self._roster.share(session), offer.work, pacing)
         if not size:
             return False
+        if size > offer.most:
+            size = offer.most
         if not session.proven:
             # Whose worker lost its last tasks begins with a small one.
             size = max(1, size >> session.losses)
@@ -210,14 +211,7 @@ class Dispatch:
         if claim is None:
             return False
         lease = self._leases.issue(
-            session,
-            offer.kind,
-            offer.version,
-            offer.work,
-            claim,
-            now,
-            pacing=pacing,
-            at_the_latest=end,
+            session, offer.kind, offer.version, offer.work, claim, now, None, pacing, end
         )
         self._send_task(session, lease)
         return True
@@ -227,9 +221,10 @@ class Dispatch:
         speed = self._roster.speed
         if not speed:
             return math.inf
-        steps = self._leases.steps(offer.kind)
+        steps = self._leases.steps[offer.kind]
         left = (offer.before + offer.work.missing) * steps / speed
-        return left + max(SLOWER * steps / self._roster.typical_speed, self._minimum_seconds)
+        last = SLOWER * steps / self._roster.typical_speed
+        return left + (last if last > self._minimum_seconds else self._minimum_seconds)
 
     def _may_be_late(
         self, session: Session, offer: Offer, pacing: Pacing, end: float, now: float
@@ -239,7 +234,7 @@ class Dispatch:
         Somebody faster comes for it, as long as it is expected that others return theirs.
         """
         if offer.spared > 0:
-            batch = self._batches.size * self._leases.steps(offer.kind) / self._roster.speed
+            batch = self._batches.size * self._leases.steps[offer.kind] / self._roster.speed
             return pacing.seconds(1) <= end + offer.spared * batch
         if session.leases:
             return False
@@ -270,12 +265,12 @@ class Dispatch:
         acknowledged = session.take_unacknowledged() if session.unacknowledged else ()
         self._commands.append(
             SendTask(
-                session=session.id,
-                task=lease.task,
-                kind=lease.kind,
-                version=lease.version,
-                first=lease.first,
-                count=lease.count,
-                acknowledged=acknowledged,
+                session.id,
+                lease.task,
+                lease.kind,
+                lease.version,
+                lease.first,
+                lease.count,
+                acknowledged,
             )
         )

@@ -102,7 +102,7 @@ class Arrived:
     def leased(self) -> tuple[int, int]:
         """(first, count) of the lease that it is the result, or a part of the result, of."""
         if self.part is None:
-            return self.first, self.count
+            return self.first, len(self.returns)
         before, after = self.part.before, self.part.after
         return self.first - before, before + self.count + after
 

@@ -63,7 +63,7 @@ class Failures:
             session = self._roster.sessions[lease.session]
             session.limit = max(1, min(session.limit, session.credit) // 2)
             since = max(lease.issued, session.last_result)
-            session.pace.ran_out(lease.left * self._leases.steps(lease.kind), now - since)
+            session.pace.ran_out(lease.left * self._leases.steps[lease.kind], now - since)
             session.overran = lease.task
             self._roster.reweigh(session)
             reason = f"lease of task {lease.task} ran out after {now - lease.issued:.1f} s"

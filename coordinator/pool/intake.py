@@ -22,7 +22,7 @@ from coordinator.pool.events import (
 )
 from coordinator.pool.keeping import Keeping, Useless
 from coordinator.pool.leases import Leases
-from coordinator.pool.roster import MOST_TASKS, Roster
+from coordinator.pool.roster import MOST_TASKS, Roster, Session
 from coordinator.pool.work import Lease, Work
 from protocol.messages import Outcome
 
@@ -53,45 +53,49 @@ class Intake:
         self._commands = commands
         self._keeping = Keeping()
 
-    def take(self, event: Arrived, lease: Lease | None, steps: int) -> bool:
+    def take(
+        self, event: Arrived, lease: Lease | None, session: Session | None, steps: int
+    ) -> bool:
         """Let a result of so many steps count as far as it may: whether it does. `lease`, where it
-        is out, is what it is of."""
+        is out, is what it is of, `session`, where it is here, whose it is."""
         if event.kind == "centre":
             outcome, reason = self._take_centre(event, lease)
         else:
             outcome, reason = self._take_members(event, lease, steps)
         if outcome == "accepted":
-            self._keep(event)
-        else:
-            self._answer(Useless(event, outcome, reason))
-        return outcome == "accepted"
+            self._keep(event, session)
+            return True
+        self._answer(Useless(event, outcome, reason))
+        return False
 
     def kept(self, event: Kept, now: float) -> None:
         """Acknowledge what is durable now, with the next task where one may come."""
+        sessions, owed, ended = self._roster.sessions, self._roster.owed, self._course.ended
         for id, name in event.results:
             waited = self._keeping.kept(id, name)
-            session = self._roster.sessions.get(id)
+            session = sessions.get(id)
             if session is not None:
                 session.unkept = self._keeping.of(id)
                 if session.unkept >= MOST_TASKS - session.credit:
                     self._roster.note_room(session, now)
-            if session is not None and session.credit > 0 and not self._course.ended:
+            if session is not None and session.credit > 0 and not ended:
                 session.unacknowledged.append(name)
-                self._roster.owed[id] = session
+                owed[id] = session
             else:
                 self._commands.append(SendAcknowledge(id, (name,), "accepted"))
             for useless in waited:
                 self._answer(useless)
 
-    def _keep(self, event: Arrived) -> None:
+    def _keep(self, event: Arrived, session: Session | None) -> None:
         """Ask for an accepted result to be made durable."""
         until = event.version
         if event.kind == "members":
-            until = max(self._batches.index(event.first), self._course.open_index)
-        self._keeping.add(event)
-        session = self._roster.sessions.get(event.session)
+            index = event.first // self._batches.size
+            closes = self._course.version + self._course.updating
+            until = index if index > closes else closes
+        unkept = self._keeping.add(event)
         if session is not None:
-            session.unkept = self._keeping.of(event.session)
+            session.unkept = unkept
         self._commands.append(KeepResult(event, until))
 
     def _answer(self, useless: Useless) -> None:
@@ -124,13 +128,14 @@ class Intake:
         return ACCEPTED
 
     def _take_members(self, event: Arrived, lease: Lease | None, steps: int) -> tuple[Outcome, str]:
-        count = event.count
+        count, size = len(event.returns), self._batches.size
         end = event.first + count
-        index, last = self._batches.index(event.first), self._batches.index(end - 1)
-        version, closes = self._course.version, self._course.open_index
+        index, last = event.first // size, (end - 1) // size
+        version = self._course.version
+        closes = version + self._course.updating
         if index != last or index > version + 1 or event.version > version:
             return "refused", "that range was never leased"
-        age = max(index, closes) - event.version
+        age = (index if index > closes else closes) - event.version
         batch = self._batches.of(index)
         if batch is None or age > self._max_staleness:
             return "late", f"{age} versions old"
@@ -172,15 +177,16 @@ class Intake:
     def _count(self, batch: Batch, event: Arrived, counted: int, steps: int) -> None:
         """Keep accepted returns, of so many directions and steps, for the next update."""
         contribution = Contribution(
-            session=event.session,
-            version=event.version,
-            first=event.first,
-            returns=event.returns,
-            lengths=event.lengths,
-            observed=event.observed,
+            event.session,
+            event.version,
+            event.first,
+            event.returns,
+            event.lengths,
+            event.observed,
         )
-        members = 2 * counted
-        self._batches.count(batch, contribution, members, batch.index < self._course.open_index)
+        members, course = 2 * counted, self._course
+        late = batch.index < course.version + course.updating
+        self._batches.count(batch, contribution, members, late)
         self._leases.saw_members(steps, members)
 
     def _drop_failing(self, batch: Batch, event: Arrived, is_open: NDArray[np.bool_]) -> None:

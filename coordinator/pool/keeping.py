@@ -31,31 +31,36 @@ class Keeping:
     """
 
     def __init__(self) -> None:
-        self._results: dict[Name, Arrived] = {}
+        self._unplaced: dict[Name, Arrived] = {}
+        """those that came since somebody last asked who was first"""
+        self._placed: dict[Name, Arrived] = {}
+        self._near: dict[tuple[int, int], dict[Name, Arrived]] = {}
+        """what is placed, by the units that it is of"""
         self._waiting: dict[Name, dict[Name, Useless]] = {}
         """by the result that they wait for"""
-        self._near: dict[tuple[int, int], dict[Name, Arrived]] = {}
         self._of: dict[SessionId, int] = {}
 
     def of(self, session: SessionId) -> int:
         """How many of them a session has sent."""
         return self._of.get(session, 0)
 
-    def add(self, arrived: Arrived) -> None:
-        """A result was accepted."""
-        name = (arrived.session, arrived.name)
-        if name in self._results:
-            return
-        self._results[name] = arrived
-        self._of[arrived.session] = self.of(arrived.session) + 1
-        for place in _places(arrived):
-            self._near.setdefault(place, {})[name] = arrived
+    def add(self, arrived: Arrived) -> int:
+        """A result was accepted: how many of its session's are not durable."""
+        id = arrived.session
+        name = (id, arrived.name)
+        count = self._of.get(id, 0)
+        if name in self._unplaced or name in self._placed:
+            return count
+        self._unplaced[name] = arrived
+        self._of[id] = count + 1
+        return count + 1
 
     def holds_back(self, useless: Useless) -> bool:
         """Whether the answer waits for a result of the same units, because that one is not safe.
 
         However often a result comes meanwhile, it is answered once.
         """
+        self._place()
         arrived = useless.arrived
         for place in _places(arrived):
             for name, first in self._near.get(place, {}).items():
@@ -67,22 +72,35 @@ class Keeping:
                     return True
         return False
 
-    def kept(self, session: SessionId, name: ResultName) -> Sequence[Useless]:
+    def kept(self, session: SessionId, result: ResultName) -> Sequence[Useless]:
         """A result is safe: what waited for it."""
-        arrived = self._results.pop((session, name), None)
-        if arrived is None:
-            return ()
+        name = (session, result)
+        if self._unplaced.pop(name, None) is None:
+            arrived = self._placed.pop(name, None)
+            if arrived is None:
+                return ()
+            self._displace(name, arrived)
         if left := self._of[session] - 1:
             self._of[session] = left
         else:
             del self._of[session]
+        waiting = self._waiting.pop(name, None) if self._waiting else None
+        return tuple(waiting.values()) if waiting else ()
+
+    def _place(self) -> None:
+        """Most results are safe before another of the same units comes: they have no place."""
+        for name, arrived in self._unplaced.items():
+            for place in _places(arrived):
+                self._near.setdefault(place, {})[name] = arrived
+        self._placed.update(self._unplaced)
+        self._unplaced.clear()
+
+    def _displace(self, name: Name, arrived: Arrived) -> None:
         for place in _places(arrived):
             near = self._near[place]
-            del near[session, name]
+            del near[name]
             if not near:
                 del self._near[place]
-        waiting = self._waiting.pop((session, name), None)
-        return tuple(waiting.values()) if waiting else ()
 
 
 def _places(arrived: Arrived) -> list[tuple[int, int]]:

@@ -40,8 +40,10 @@ class Leases:
     def __init__(self, spec: RunSpec, first_task: int) -> None:
         self.out: dict[int, Lease] = {}
         self.next_task = first_task
-        self._pool = spec.pool
+        self._floor = spec.pool.lease_floor
+        self._patience = spec.pool.patience or 1.0
         self._episodes = spec.environment.episodes
+        self._task_seconds = spec.pool.task_seconds
         self._minimum_seconds = min(spec.pool.minimum_task_seconds, spec.pool.task_seconds)
         self._deadlines: list[tuple[float, int]] = []
         self._durations = Window()
@@ -51,26 +53,34 @@ class Leases:
         """times the predicted duration"""
         self._length: float | None = None
         self._centre_length: float | None = None
+        self.steps: dict[TaskKind, float] = {}
+        """environment steps that a direction (both mirrors), or an episode of the centre, takes"""
+        self._foresee()
 
     def size(self, session: Session, share: float, work: Work, pacing: Pacing) -> int:
         """Units of the next task of a session from this work; 0: it has its share."""
+        leases, unit = session.leases, pacing.unit
         held = 0
-        for lease in session.leases.values():
+        for lease in leases.values():
             if lease.work is work:
                 held += lease.count
         minimum = 0.0
         # A speed that is only declared must not make a large task of all that is left.
         if session.pace.measured:
-            minimum = max(self._minimum_seconds, least_seconds(share * work.size * pacing.unit))
+            minimum = least_seconds(share * work.size * unit)
+            if minimum < self._minimum_seconds:
+                minimum = self._minimum_seconds
+            if minimum > self._task_seconds:
+                minimum = self._task_seconds
         return task_size(
             unleased=work.unleased.total,
             unfinished=work.missing,
             held=held,
             share=share,
-            units_per_second=1.0 / pacing.unit,
-            task_seconds=self._pool.task_seconds,
-            minimum_seconds=min(minimum, self._pool.task_seconds),
-            idle=not session.leases,
+            units_per_second=1.0 / unit,
+            task_seconds=self._task_seconds,
+            minimum_seconds=minimum,
+            idle=not leases,
         )
 
     def pacing(self, session: Session, kind: TaskKind, now: float) -> Pacing:
@@ -79,11 +89,7 @@ class Leases:
         for lease in session.leases.values():
             if lease.expected > free:
                 free = lease.expected
-        return Pacing(free - now, self.steps(kind) / session.pace.speed)
-
-    def _number(self) -> int:
-        self.next_task += 1
-        return self.next_task - 1
+        return Pacing(free - now, self.steps[kind] / session.pace.speed)
 
     def is_free(self, task: int) -> bool:
         """Whether a lease of the past may have this number again: it is not out, nor to come."""
@@ -104,28 +110,25 @@ class Leases:
         """Lease a claimed range to a session; where it has `held` it before, and its number is
         free, that lease once more: what the claim does not hold of it came already. It is overdue
         `at_the_latest` after so many seconds; `pacing`: where that is known."""
-        first, end = claim.range[:2]
-        due = None
-        if held is not None and (first, end) != (held.first, held.first + held.count):
-            due = Ranges(first, end)
-        lease = Lease(
-            task=self._number() if held is None else held.task,
-            session=session.id,
-            kind=kind,
-            version=version,
-            first=first if held is None else held.first,
-            count=end - first if held is None else held.count,
-            work=work,
-            claim=claim,
-            issued=now,
-            begun_before=held is not None,
-            due=due,
-        )
-        free_in = (pacing or self.pacing(session, kind, now)).free_in
-        self._time(lease, session, free_in, now, at_the_latest)
+        first, end = claim.range.first, claim.range.end
+        if held is None:
+            task = self.next_task
+            self.next_task += 1
+            lease = Lease(task, session.id, kind, version, first, end - first, work, claim, now)
+        else:
+            task = held.task
+            lease = Lease(
+                task, session.id, kind, version, held.first, held.count, work, claim, now
+            )
+            lease.begun_before = True
+            if (first, end) != (held.first, held.first + held.count):
+                lease.due = Ranges(first, end)
+        if pacing is None:
+            pacing = self.pacing(session, kind, now)
+        self._time(lease, session, pacing.free_in, now, at_the_latest)
         session.fed = now
-        self.out[lease.task] = lease
-        session.leases[lease.task] = lease
+        self.out[task] = lease
+        session.leases[task] = lease
         work.enter(lease)
         return lease
 
@@ -145,24 +148,27 @@ class Leases:
         """When what is left of the lease, begun in so many seconds, should be here, is overdue,
         runs out."""
         median = self._durations.median
-        expected = begins_in + lease.left * self.steps(lease.kind) / session.pace.speed
-        lease.predicted = session.pace.measured and self._length is not None
+        left = lease.count if lease.due is None else lease.due.total
+        expected = begins_in + left * self.steps[lease.kind] / session.pace.speed
+        lease.predicted = predicted = session.pace.measured and self._length is not None
         seconds = lease_seconds(
-            expected if lease.predicted else None,
+            expected if predicted else None,
             self._deadline,
-            self._pool.lease_floor,
+            self._floor,
             median,
             lease.claim.range.attempts,
         )
-        late = min(self._overdue * expected, seconds)
-        overdue = min(late, at_the_latest)
-        if median is not None:
-            overdue = min(overdue, OVERDUE_MEDIANS * median)
+        late = self._overdue * expected
+        if late > seconds:
+            late = seconds
+        overdue = late if late < at_the_latest else at_the_latest
+        if median is not None and overdue > OVERDUE_MEDIANS * median:
+            overdue = OVERDUE_MEDIANS * median
         lease.timed = now
-        lease.expected = now + min(expected, seconds)
+        lease.expected = now + (expected if expected < seconds else seconds)
         lease.late = now + late
         lease.overdue = now + overdue
-        lease.awaited_until = now + (self._pool.patience or 1.0) * overdue
+        lease.awaited_until = now + self._patience * overdue
         lease.deadline = now + seconds
         heapq.heappush(self._deadlines, (lease.deadline, lease.task))
 
@@ -204,20 +210,22 @@ class Leases:
         self._deadlines = [(lease.deadline, lease.task) for lease in self.out.values()]
         heapq.heapify(self._deadlines)
 
-    def steps(self, kind: TaskKind) -> float:
-        """Environment steps that a direction (both mirrors) or an episode of the centre takes."""
-        if kind == "centre":
-            return self._centre_length or self._length or FIRST_LENGTH
-        return 2 * self._episodes * (self._length or FIRST_LENGTH)
+    def _foresee(self) -> None:
+        """What was seen of episodes has changed."""
+        length = self._length or FIRST_LENGTH
+        self.steps["members"] = 2 * self._episodes * length
+        self.steps["centre"] = self._centre_length or length
 
     def saw_members(self, steps: int, members: int) -> None:
         """Learn the length of episodes from the steps of so many members."""
         mean = steps / (members * self._episodes)
         self._length = mean if self._length is None else 0.7 * self._length + 0.3 * mean
+        self._foresee()
 
     def saw_centre(self, steps: int, episodes: int) -> None:
         """Learn the length of the centre's episodes."""
         self._centre_length = steps / episodes
+        self._foresee()
 
     def took(self, lease: Lease, seconds: float, now: float) -> None:
         """The result of a lease came, which took its session so long."""

@@ -59,6 +59,8 @@ GOODBYE = "left"
 """The reason of who leaves as one should; all others vanish."""
 RETURN_WITHIN = 10.0
 """Seconds that the workers of a run which goes on have to come back, where its time is up."""
+FEW = 128
+"""Numbers that are summed up faster one by one than as an array."""
 FOR_ALL = (Tick, Updated)
 """Events after which those who hold a task, too, are asked whether they have room for another, and
 overdue leases are copied; others who hold one come back with its result."""
@@ -151,13 +153,15 @@ class Pool:
                 self._intake.kept(event, now)
         else:
             self._note(event, now)
-            self._conclude_evaluations()
+            usual = _is_usual(event)
+            if not usual:
+                self._conclude_evaluations()
             self._maybe_close(now)
             if isinstance(event, FOR_ALL):
                 self._dispatch.feed_waiting(self._roster.idle, now)
                 self._dispatch.feed_waiting(self._roster.roomy, now)
                 self._dispatch.insure(now)
-            elif self._roster.idle and not _is_usual(event) and self._dispatch.has_offers():
+            elif not usual and self._roster.idle and self._dispatch.has_offers():
                 self._dispatch.feed_waiting(self._roster.idle, now)
         commands = self._commands[:]
         self._commands.clear()
@@ -291,6 +295,7 @@ class Pool:
         if self._course.gathers_until is not None and now >= self._course.gathers_until:
             self._course.gathers_until = None
         self._roster.wake(now)
+        self._batches.look_again()
         self._failures.retry(now)
         if not self._course.deaf:
             self._failures.run_out(now)
@@ -363,8 +368,12 @@ class Pool:
             if event.task == session.overran:
                 session.overran = 0
                 session.last_result = now  # only now does it begin with what it was given since
-        steps = int(np.add.reduce(event.lengths, axis=None))
-        counts = self._intake.take(event, lease, steps)
+        lengths = event.lengths
+        if lengths.size <= FEW:
+            steps = sum(lengths.ravel().tolist())
+        else:
+            steps = int(lengths.sum())
+        counts = self._intake.take(event, lease, session, steps)
         if lease is not None:
             self._came_back(event, lease, steps, now)
         elif counts and session is not None:
@@ -375,7 +384,7 @@ class Pool:
     def _came_back(self, event: Arrived, lease: Lease, steps: int, now: float) -> None:
         """A lease got its result of so many steps, or a part of that; the last one ends it."""
         holder = self.sessions[lease.session]
-        count = event.count
+        count = len(event.returns)
         fresh = lease.came(event.first, event.first + count)
         own = event.session == lease.session
         if own and fresh:
@@ -394,7 +403,10 @@ class Pool:
 
     def _learn(self, lease: Lease, session: Session, steps: float, now: float) -> None:
         """So many steps came in time: learn the session's speed, where their begin was seen."""
-        seconds = now - max(lease.issued, session.last_result)
+        began = lease.issued
+        if session.last_result > began:
+            began = session.last_result
+        seconds = now - began
         session.last_result = now
         if lease.begun_before and lease.timed <= lease.issued:
             return
@@ -410,6 +422,8 @@ class Pool:
         if course.updating or course.ended or course.final is not None:
             return
         batch = self._batches.open
+        if batch.work.missing > self._batches.spare:
+            return
         if batch.work.missing and not self._may_leave_the_rest(batch, now):
             return
         stale = self._batches.stale(self.version)
@@ -421,9 +435,7 @@ class Pool:
             self._commands.append(said)
 
     def _may_leave_the_rest(self, batch: Batch, now: float) -> bool:
-        """Whether the quorum is here and what is missing has had the time that it is given."""
-        if batch.settled < self._batches.quorum:
-            return False
+        """Whether what is missing beyond the quorum has had the time that it is given."""
         if not self.spec.pool.patience:
             return True
         return not batch.work.unleased.unawaited and not batch.work.expects(now)
@@ -487,8 +499,8 @@ class Pool:
 
 
 def _is_usual(event: Event) -> bool:
-    """Whether nothing is free because of this event: who waits is fed with the next tick at the
-    latest."""
+    """Whether nothing is free and no evaluation over because of this event: who waits is fed with
+    the next tick at the latest."""
     return (
         isinstance(event, Arrived)
         and event.kind == "members"

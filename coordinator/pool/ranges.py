@@ -112,8 +112,8 @@ class Ranges:
         for place, whole in enumerate(self._ranges):
             if worker in whole.avoid and not eligible <= whole.avoid:
                 continue
-            end = min(whole.end, whole.first + min(most, whole.most or most))
-            if end == whole.end:
+            end = whole.first + (most if not 0 < whole.most < most else whole.most)
+            if end >= whole.end:
                 del self._ranges[place]
                 taken = whole
             else:
@@ -166,9 +166,10 @@ class Ranges:
             self._count(new, 1)
 
     def _count(self, part: Range, sign: int) -> None:
-        self.total += sign * part.size
+        size = sign * (part.end - part.first)
+        self.total += size
         if not part.awaited:
-            self.unawaited += sign * part.size
+            self.unawaited += size
 
 
 def _continues(low: Range, high: Range) -> bool:

@@ -76,8 +76,12 @@ class Session:
     @property
     def spare(self) -> int:
         """Tasks that it can take now: as a rule a single one until its speed is measured."""
-        limit = self.limit if self.proven and self.pace.measured else self.earned
-        return min(limit, self.credit, MOST_TASKS - self.unkept) - len(self.leases)
+        spare = self.limit if self.proven and self.pace.measured else self.earned
+        if spare > self.credit:
+            spare = self.credit
+        if spare > MOST_TASKS - self.unkept:
+            spare = MOST_TASKS - self.unkept
+        return spare - len(self.leases)
 
     def take_unacknowledged(self) -> tuple[ResultName, ...]:
         """Take the accepted results that the session is to be told of now."""
@@ -126,6 +130,8 @@ class Roster:
         self._speed = 0.0
         self.typical_speed = 0.0
         """environment steps per second of the average worker; 0 while none is measured"""
+        self.speed = 0.0
+        """of all who take work, those not measured counted as average; 0 while nobody is"""
         self._resting: list[tuple[float, int, Session]] = []
         self._listening: list[tuple[float, int, Session]] = []
         self._entered = 0
@@ -213,22 +219,18 @@ class Roster:
             if not weights:
                 self._speed = 0.0  # what rounding left
         self.typical_speed = self._speed / len(weights) if weights else 0.0
+        self.speed = self.typical_speed * self._takers
 
     def share(self, session: Session) -> float:
         """Its part of the speed of all who take work, in 0 .. 1.
 
         Who was not measured counts as average, whatever speed it declared.
         """
-        takers = max(1, self._takers)
+        takers = self._takers or 1
         if not session.pace.measured or self._speed <= 0.0:
             return 1.0 / takers
-        return min(1.0, session.speed / self._speed * len(self._weights) / takers)
-
-    @property
-    def speed(self) -> float:
-        """Environment steps per second of all who take work, those not measured counted as average;
-        0 while nobody is."""
-        return self.typical_speed * self._takers
+        share = session.pace.speed / self._speed * len(self._weights) / takers
+        return share if share < 1.0 else 1.0
 
     def fastest_waiting(self, session: Session) -> Session:
         """The fastest of this session and the first that wait without a task."""
@@ -256,9 +258,11 @@ class Roster:
     def returned(self, session: Session) -> None:
         """The session returned a task: it earns back what it lost, one by one."""
         session.proven = True
-        session.limit = min(MOST_TASKS, session.limit + 1)
+        if session.limit < MOST_TASKS:
+            session.limit += 1
         session.failures = 0
-        self.found(session)
+        if session.losses:
+            self.found(session)
 
     def found(self, session: Session) -> None:
         """What the session lost last is not lost."""
@@ -280,10 +284,11 @@ class Roster:
 
     def note_room(self, session: Session, now: float) -> None:
         """Queue the session for work, last, if it has room for it."""
-        if session.spare <= 0 or now < session.rests_until:
-            self._queue(session, None)
-        else:
-            self._queue(session, self.roomy if session.leases else self.idle)
+        queue = None
+        if session.spare > 0 and now >= session.rests_until:
+            queue = self.roomy if session.leases else self.idle
+        if queue is not None or session.queue is not None:
+            self._queue(session, queue)
 
     def _queue(self, session: Session, queue: OrderedDict[SessionId, Session] | None) -> None:
         before, session.queue = session.queue, queue

@@ -199,15 +199,18 @@ class Work:
 
     def _hold(self, taken: Range) -> Claim:
         self._claimed += 1
-        claim = self._claims[self._claimed] = Claim(self._claimed, taken, taken.size)
-        self._part(taken.first, taken.end)[:] = self._claimed
+        first, end = taken.first - self.first, taken.end - self.first
+        claim = self._claims[self._claimed] = Claim(self._claimed, taken, end - first)
+        self._states[first:end] = self._claimed
         return claim
 
     def enter(self, lease: Lease) -> None:
         """Count a lease, the first or a copy, among those of its claim."""
-        lease.claim.leases.append(lease)
-        lease.awaited = len(lease.claim.leases) == 1 and not lease.claim.range.awaited
-        self.await_again(lease)
+        claim = lease.claim
+        claim.leases.append(lease)
+        lease.awaited = len(claim.leases) == 1 and not claim.range.awaited
+        if self._soonest is not None or self._latest is not None:
+            self.await_again(lease)
 
     def await_again(self, lease: Lease) -> None:
         """When this lease is overdue was decided, or decided anew."""
@@ -224,7 +227,7 @@ class Work:
         claim = lease.claim
         lease.out = False
         claim.leases.remove(lease)
-        if not claim.open:
+        if not claim.left:
             return
         claim.range = claim.range.after(blame, lease.awaited_until <= now)
         if not self._break_if_useless(claim):
@@ -278,9 +281,8 @@ class Work:
 
     def settle(self, claim: Claim) -> None:
         """Accept all units of an open claim: what `accept` does, for the usual result."""
-        first, end = claim.range[:2]
-        self._part(first, end)[:] = ACCEPTED
-        self.missing -= end - first
+        self._states[claim.range.first - self.first : claim.range.end - self.first] = ACCEPTED
+        self.missing -= claim.left
         self._close(claim)
 
     def drop(self, unit: int) -> None:
