@@ -31,7 +31,9 @@ class Batches:
         self._batches: dict[int, Batch] = {}
         self._late: list[Contribution] = []
         self._late_members = 0
-        self._others: tuple[bool, float] | None = None
+        self._others: tuple[bool, int] | None = None
+        """whether an update is made, and what may be late beside what is begun early; None: it is
+        to be counted"""
         if used is not None:
             self._reopen(version, used)
         self.open = self._batch(version)
@@ -65,7 +67,10 @@ class Batches:
             return 0
         others = self._others
         if others is None or others[0] is not updating:
-            others = self._others = updating, (1.0 - self._stale_share) * self._may_be_late(updating)
+            others = self._others = (
+                updating,
+                (1.0 - self._stale_share) * self._may_be_late(updating),
+            )
         room -= others[1]
         return int(room) if room > 0.0 else 0
 

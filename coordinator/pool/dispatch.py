@@ -189,19 +189,20 @@ class Dispatch:
 
     def _lease_part(self, session: Session, offer: Offer, pacing: Pacing, now: float) -> bool:
         """Lease to this session what of the offer is its share: whether there was any."""
+        end = self._ends_in(offer)
+        late = session.pace.measured and pacing.free_in + pacing.unit > end
+        if late and not self._may_be_late(session, offer, pacing, end, now):
+            return False
         size = self._leases.size(session, self._roster.share(session), offer.work, pacing)
         if not size:
             return False
-        if size > offer.most:
+        if late:
+            size = 1
+        elif size > offer.most:
             size = offer.most
         if not session.proven:
             # Whose worker lost its last tasks begins with a small one.
             size = max(1, size >> session.losses)
-        end = self._ends_in(offer)
-        if session.pace.measured and pacing.free_in + pacing.unit > end:
-            if not self._may_be_late(session, offer, pacing, end, now):
-                return False
-            size = 1
         worker = session.id.worker
         claim = offer.work.claim(size, worker, self._roster.eligible)
         if claim is None and not session.leases and not offer.work.has_failing:

@@ -117,9 +117,7 @@ class Leases:
             lease = Lease(task, session.id, kind, version, first, end - first, work, claim, now)
         else:
             task = held.task
-            lease = Lease(
-                task, session.id, kind, version, held.first, held.count, work, claim, now
-            )
+            lease = Lease(task, session.id, kind, version, held.first, held.count, work, claim, now)
             lease.begun_before = True
             if (first, end) != (held.first, held.first + held.count):
                 lease.due = Ranges(first, end)

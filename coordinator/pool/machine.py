@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from coordinator.pool.batch import Batch
 from coordinator.pool.batches import Batches
 from coordinator.pool.course import Course
@@ -369,10 +367,7 @@ class Pool:
                 session.overran = 0
                 session.last_result = now  # only now does it begin with what it was given since
         lengths = event.lengths
-        if lengths.size <= FEW:
-            steps = sum(lengths.ravel().tolist())
-        else:
-            steps = int(lengths.sum())
+        steps = sum(lengths.ravel().tolist()) if lengths.size <= FEW else int(lengths.sum())
         counts = self._intake.take(event, lease, session, steps)
         if lease is not None:
             self._came_back(event, lease, steps, now)

@@ -67,4 +67,5 @@ def test_a_flood_of_duplicates_looks_at_few_results_each() -> None:
     keeping = Keeping()
     for number in range(2000):
         keeping.add(of(A, number, 4 * number, 4))
+    assert keeping.holds_back(useless(of(B, 9999, 400, 4)))
     assert max(len(near) for near in keeping._near.values()) <= 64
