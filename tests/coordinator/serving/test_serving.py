@@ -653,10 +653,11 @@ async def test_delegate_gets_the_whole_log_however_long_it_is(
         payloads = play.grow(*[200_000] * (4 * SIZE // 200_000))
         joiner = Joiner(play, delegate)
         async with running((joiner.link, joiner.connected)):
-            while len(joiner.payloads) < len(payloads):
-                play.ask(joiner, CatchUp(len(joiner.payloads), "updates"))
+            # Who asks while an answer is still under way gets some of it twice.
+            while (reached := len(set(joiner.payloads))) < len(payloads):
+                play.ask(joiner, CatchUp(reached, "updates"))
                 await joiner.page()
-        assert joiner.payloads == payloads
+        assert list(dict.fromkeys(joiner.payloads)) == payloads
         for _ in range(2 * len(payloads)):
             play.ask(stranger, CatchUp(len(stranger.payloads), "updates"))
             await stranger.settle()
