@@ -67,11 +67,8 @@ class Batches:
             return 0
         others = self._others
         if others is None or others[0] is not updating:
-            others = self._others = (
-                updating,
-                (1.0 - self._stale_share) * self._may_be_late(updating),
-            )
-        room -= others[1]
+            others = self._others = updating, self._may_be_late(updating)
+        room -= (1.0 - self._stale_share) * others[1]
         return int(room) if room > 0.0 else 0
 
     def look_again(self) -> None:

@@ -6,6 +6,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Set
 from typing import NamedTuple
 
+import msgspec
+
 NOBODY: frozenset[str] = frozenset()
 SUSPECT_AFTER = 2
 """Failures of a range after which it is given out in ever smaller pieces: what breaks its workers
@@ -26,7 +28,7 @@ class Blame(NamedTuple):
 NO_BLAME = Blame()
 
 
-class Range(NamedTuple):
+class Range(msgspec.Struct, frozen=True):
     """Units `[first, end)`: directions of a batch, or episodes of a centre evaluation.
 
     `avoid` are the workers that failed it or let it run out, `attempts` how often it ran out;
@@ -44,6 +46,16 @@ class Range(NamedTuple):
     most: int = 0
 
     @property
+    def span(self) -> tuple[int, int]:
+        """(first, end)."""
+        return self.first, self.end
+
+    @property
+    def history(self) -> tuple[frozenset[str], int, bool, int, int]:
+        """What leases of it came to."""
+        return self.avoid, self.attempts, self.awaited, self.failures, self.most
+
+    @property
     def size(self) -> int:
         """Units in it."""
         return self.end - self.first
@@ -56,7 +68,7 @@ class Range(NamedTuple):
 
     def part(self, first: int, end: int) -> Range:
         """`[first, end)` with the same history."""
-        return Range(first, end, *self[2:])
+        return Range(first, end, self.avoid, self.attempts, self.awaited, self.failures, self.most)
 
     def after(self, blame: Blame, awaited: bool) -> Range:
         """The same units once a lease of them ended so."""
@@ -173,4 +185,4 @@ class Ranges:
 
 
 def _continues(low: Range, high: Range) -> bool:
-    return low.end == high.first and low[2:] == high[2:]
+    return low.end == high.first and low.history == high.history

@@ -433,7 +433,7 @@ class Work:
 
     def _shrink(self, claim: Claim) -> None:
         """Some of its units are not the claim's any more."""
-        first, end = claim.range[:2]
+        first, end = claim.range.span
         rows = np.flatnonzero(self._part(first, end) == claim.number)
         if not len(rows):
             self._close(claim)
@@ -449,7 +449,7 @@ class Work:
         """End an open claim where no lease may bring what it holds: that is free."""
         if not all(lease.useless for lease in claim.leases):
             return False
-        first, end = claim.range[:2]
+        first, end = claim.range.span
         states = self._part(first, end)
         mine = states == claim.number
         states[mine] = FREE

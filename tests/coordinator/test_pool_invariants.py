@@ -533,7 +533,7 @@ class PoolMachine(RuleBasedStateMachine):
         for lease in self.pool.leases.values():
             if not lease.claim.open:
                 continue  # another result was first: this one holds nothing
-            first, end = lease.claim.range[:2]
+            first, end = lease.claim.range.span
             for unit in range(max(first, lease.first), min(end, lease.first + lease.count)):
                 if not lease.work.holds(lease.claim, unit):
                     continue
@@ -603,7 +603,7 @@ def check(work: Work) -> None:
     last = Range(-2, -2)
     for part in work.unleased:
         assert part.first < part.end
-        assert part.first > last.end or part[2:] != last[2:], "neighbours of one history"
+        assert part.first > last.end or part.history != last.history, "neighbours of one history"
         assert part.first >= last.end, "ranges overlap or are not sorted"
         free |= set(range(part.first, part.end))
         last = part
@@ -614,7 +614,7 @@ def check(work: Work) -> None:
     for claim in work._claims.values():
         assert claim.open
         assert any(not lease.useless for lease in claim.leases), "a claim that nobody can answer"
-        units = {unit for unit in range(*claim.range[:2]) if work.holds(claim, unit)}
+        units = {unit for unit in range(*claim.range.span) if work.holds(claim, unit)}
         assert len(units) == claim.left
         assert {claim.range.first, claim.range.end - 1} <= units
         assert not held & units

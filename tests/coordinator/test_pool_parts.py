@@ -152,7 +152,7 @@ def test_a_lease_that_ends_after_a_part_frees_only_the_rest(end: str) -> None:
                 assert not units(again) & {task.first + 2, task.first + 3}
         return
     driver.send(Left(A, end))
-    free = {unit for part in driver.pool._batches.open.work.unleased for unit in range(*part[:2])}
+    free = {unit for part in driver.pool._batches.open.work.unleased for unit in range(*part.span)}
     assert free == set(range(16)) - {task.first + 2, task.first + 3}
 
 
@@ -262,7 +262,7 @@ def test_a_lease_that_is_partly_done_is_taken_up_for_the_rest() -> None:
     send_part(driver, task, 0, 3)
     driver.send(Joined(A, 2, 1000.0, (held,)))
     lease = driver.pool.leases[7]
-    assert (lease.named, lease.left, lease.claim.range[:2]) == (held, 7, (7, 14))
+    assert (lease.named, lease.left, lease.claim.range.span) == (held, 7, (7, 14))
     send_part(driver, task, 3, 4)
     assert driver.pool.leases[7].left == 3
     send_part(driver, task, 7, 3)

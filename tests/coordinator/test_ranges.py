@@ -9,7 +9,7 @@ from coordinator.pool.ranges import SUSPECT_AFTER, Range, Ranges
 
 END = 40
 SPANS = st.tuples(st.integers(0, END), st.integers(0, END)).map(sorted)
-FRESH = Range(0, 0)[2:]
+FRESH = Range(0, 0).history
 HISTORIES = st.sampled_from(
     [
         FRESH,
@@ -85,13 +85,13 @@ def test_ranges_hold_what_a_plain_table_of_units_holds(begin: int, steps: list[t
                 assert taken.first == free[0]
                 assert 1 <= taken.size <= (min(most, taken.most) if taken.most else most)
                 for unit in range(taken.first, taken.end):
-                    assert table.pop(unit) == taken[2:]
+                    assert table.pop(unit) == taken.history
         assert ranges.total == len(table)
         assert ranges.unawaited == sum(not history[2] for history in table.values())
         listed = list(ranges)
-        assert {u: r[2:] for r in listed for u in range(r.first, r.end)} == table
+        assert {u: r.history for r in listed for u in range(r.first, r.end)} == table
         for low, high in pairwise(listed):
-            assert low.end < high.first or (low.end == high.first and low[2:] != high[2:])
+            assert low.end < high.first or (low.end == high.first and low.history != high.history)
 
 
 def test_a_range_that_everybody_eligible_failed_is_for_anybody_again() -> None:

@@ -94,7 +94,7 @@ def test_a_result_that_crosses_claims_leaves_them_the_rest() -> None:
     assert work.accept(2, valid(4)).all()
     assert free(work) == []
     assert [x.counts for x in (one, two, three)] == [True, True, True]
-    assert [(x.claim.range[:2], x.claim.left) for x in (one, two)] == [((0, 2), 2), ((6, 8), 2)]
+    assert [(x.claim.range.span, x.claim.left) for x in (one, two)] == [((0, 2), 2), ((6, 8), 2)]
     work.leave(one, 1.0, Blame(frozenset("a")))
     work.leave(two, 1.0, Blame(frozenset("b")))
     assert free(work) == [Range(0, 2, frozenset("a")), Range(6, 8, frozenset("b"))]
@@ -123,7 +123,7 @@ def test_a_part_leaves_its_lease_the_rest(whole: bool) -> None:
         assert work.accept(first, valid(count), lease=one, whole=whole).all()
         one.came(first, first + count)
         assert one.counts
-        assert one.claim.range[:2] == left
+        assert one.claim.range.span == left
         assert free(work) == []
     assert (one.left, work.missing) == (2, 2)
     work.leave(one, 1.0)
@@ -144,7 +144,7 @@ def test_a_copy_of_a_lease_that_is_partly_done_is_of_what_is_left(whole: bool) -
     work.leave(one, 7.0)
     assert free(work) == ([Range(5, 8, awaited=True)] if whole else [])
     work.leave(two, 7.0)
-    assert [part[:2] for part in free(work)] == [(5, 8)]
+    assert [part.span for part in free(work)] == [(5, 8)]
 
 
 def test_units_that_failed_leave_a_claim_that_has_a_copy() -> None:
@@ -153,7 +153,7 @@ def test_units_that_failed_leave_a_claim_that_has_a_copy() -> None:
     two = lease(work, one.claim, "b", 2)
     work.accept(0, valid(2, 1), frozenset("a"), lease=one)
     assert free(work) == [Range(1, 2, frozenset("a"))]
-    assert (two.claim.range[:2], two.counts) == ((2, 4), True)
+    assert (two.claim.range.span, two.counts) == ((2, 4), True)
 
 
 def test_a_range_with_a_copy_is_free_only_when_both_leases_ended() -> None:
@@ -269,7 +269,7 @@ def test_a_range_is_claimed_again_where_all_that_is_open_of_it_is_one_free_range
     work.accept(20, valid(3))
     claim = work.claim_again(18, 23, "b")
     assert claim is not None
-    assert claim.range[:2] == (18, 20)
+    assert claim.range.span == (18, 20)
     assert work.claim_again(17, 26, "b") is None
     work.accept(17, valid(3))
     assert work.claim_again(17, 23, "b") is None, "nothing of it is open"
