@@ -31,7 +31,7 @@ TRIED_AGAIN_AFTER = 30.0
 now."""
 
 
-class Offer(msgspec.Struct, frozen=True):
+class Offer(msgspec.Struct, frozen=True, gc=False):
     """Free units that may be leased now, evaluated at `version`, `most` of them to one session."""
 
     kind: TaskKind
@@ -90,21 +90,23 @@ class Dispatch:
                 return
 
     def insure(self, now: float) -> None:
-        """Copy what is overdue, to who waits without a task: at most so many as one event may feed.
+        """Copy what is overdue, to who waits without a task, as long as that is of use to the
+        fastest of the first few.
 
         Only now and then: a copy is made long after its lease is overdue.
         """
         if not self._copies or not self._course.leases:
             return
         idle = self._roster.idle
-        balance = FRUITLESS_OFFERS
         for work in self._awaited():
             for _ in range(min(len(idle), OFFERS_AT_ONCE)):
-                if not balance or not idle or not work.has_overdue(now):
+                if not idle or not work.has_overdue(now):
                     break
                 session = next(iter(idle.values()))
-                balance += 1 if self._lease_overdue(session, work, now) else -1
+                copied = self._lease_overdue(session, work, now)
                 self._roster.note_room(session, now)
+                if not copied:
+                    break
 
     def feed(self, session: Session, now: float) -> bool:
         """Lease to this session as much as it has room for and is its share: whether it got any."""

@@ -1,7 +1,8 @@
 """What happens to the pool (events) and what it wants done (commands).
 
 What the pool itself makes for each task and result are structs: those are made many times as fast
-as dataclasses or named tuples.
+as dataclasses or named tuples. None of them can be part of a cycle, and the collector need not look
+at them.
 """
 
 from __future__ import annotations
@@ -183,7 +184,7 @@ Event = (
 )
 
 
-class Contribution(msgspec.Struct, frozen=True, eq=False):
+class Contribution(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Returns that count in an update: whole directions, both mirrors, evaluated at `version`."""
 
     session: SessionId
@@ -194,7 +195,7 @@ class Contribution(msgspec.Struct, frozen=True, eq=False):
     observed: bytes
 
 
-class SendTask(msgspec.Struct, frozen=True):
+class SendTask(msgspec.Struct, frozen=True, gc=False):
     """Lease this range to this session; `acknowledged` results ride along."""
 
     session: SessionId
@@ -206,7 +207,7 @@ class SendTask(msgspec.Struct, frozen=True):
     acknowledged: tuple[ResultName, ...] = ()
 
 
-class SendAcknowledge(msgspec.Struct, frozen=True):
+class SendAcknowledge(msgspec.Struct, frozen=True, gc=False):
     """Answer for results that no task carries the answer to."""
 
     session: SessionId
@@ -215,7 +216,7 @@ class SendAcknowledge(msgspec.Struct, frozen=True):
     reason: str = ""
 
 
-class KeepResult(msgspec.Struct, frozen=True):
+class KeepResult(msgspec.Struct, frozen=True, gc=False):
     """Make an accepted result durable, then say `Kept`: it is not acknowledged before.
 
     It is needed until update `until` -> `until` + 1 is durable, which uses it; a result of the

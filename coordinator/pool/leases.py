@@ -236,5 +236,6 @@ class Leases:
         if lease.predicted and predicted > 0.0:
             ratios = self._ratios
             if ratios.add((now - lease.timed) / predicted):
-                self._overdue = OVERDUE.of(ratios.median, ratios.deviation)
-                self._deadline = DEADLINE.of(ratios.median, ratios.deviation)
+                median, deviation = ratios.median, ratios.deviation
+                self._overdue = OVERDUE.of(median, deviation)
+                self._deadline = DEADLINE.of(median, deviation)

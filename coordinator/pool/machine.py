@@ -57,8 +57,8 @@ GOODBYE = "left"
 """The reason of who leaves as one should; all others vanish."""
 RETURN_WITHIN = 10.0
 """Seconds that the workers of a run which goes on have to come back, where its time is up."""
-FEW = 128
-"""Numbers that are summed up faster one by one than as an array."""
+FEW = 64
+"""Directions whose steps are summed up faster one by one than as an array."""
 FOR_ALL = (Tick, Updated)
 """Events after which those who hold a task, too, are asked whether they have room for another, and
 overdue leases are copied; others who hold one come back with its result."""
@@ -154,7 +154,8 @@ class Pool:
             usual = _is_usual(event)
             if not usual:
                 self._conclude_evaluations()
-            self._maybe_close(now)
+            if self._batches.open.work.missing <= self._batches.spare:
+                self._maybe_close(now)
             if isinstance(event, FOR_ALL):
                 self._dispatch.feed_waiting(self._roster.idle, now)
                 self._dispatch.feed_waiting(self._roster.roomy, now)
@@ -367,7 +368,8 @@ class Pool:
                 session.overran = 0
                 session.last_result = now  # only now does it begin with what it was given since
         lengths = event.lengths
-        steps = sum(lengths.ravel().tolist()) if lengths.size <= FEW else int(lengths.sum())
+        few = event.kind == "members" and len(lengths) <= FEW
+        steps = sum(map(sum, lengths.tolist())) if few else int(lengths.sum())
         counts = self._intake.take(event, lease, session, steps)
         if lease is not None:
             self._came_back(event, lease, steps, now)
@@ -412,13 +414,11 @@ class Pool:
     # Updates.
 
     def _maybe_close(self, now: float) -> None:
-        """Close the open batch where all is here, or the quorum and the rest had its time."""
+        """Close the open batch, whose quorum is here, where all is or the rest had its time."""
         course = self._course
         if course.updating or course.ended or course.final is not None:
             return
         batch = self._batches.open
-        if batch.work.missing > self._batches.spare:
-            return
         if batch.work.missing and not self._may_leave_the_rest(batch, now):
             return
         stale = self._batches.stale(self.version)

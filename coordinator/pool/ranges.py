@@ -28,7 +28,7 @@ class Blame(NamedTuple):
 NO_BLAME = Blame()
 
 
-class Range(msgspec.Struct, frozen=True):
+class Range(msgspec.Struct, frozen=True, gc=False):
     """Units `[first, end)`: directions of a batch, or episodes of a centre evaluation.
 
     `avoid` are the workers that failed it or let it run out, `attempts` how often it ran out;

@@ -65,7 +65,7 @@ def least_seconds(batch_seconds: float) -> float:
     return math.sqrt(2.0 * MESSAGE_SECONDS * batch_seconds)
 
 
-class Pacing(msgspec.Struct, frozen=True):
+class Pacing(msgspec.Struct, frozen=True, gc=False):
     """How soon a session would be done with more work."""
 
     free_in: float

@@ -19,6 +19,8 @@ FREE, ACCEPTED, DROPPED = 0, -1, -2
 """States of a unit; a positive one is the number of the claim that holds it."""
 COPY_AFTER = 0.25
 """Seconds beyond overdue before a lease is copied: a copy costs messages and somebody's core."""
+FEW = 16
+"""Units whose states are set one by one."""
 LOOKS = 8
 """Overdue leases that are looked at for one session: bounds what an event costs."""
 MOST_FAILURES = 3
@@ -152,6 +154,8 @@ class Work:
         self.missing = end - first
         """units that are neither accepted nor dropped"""
         self._states = np.full(end - first, FREE, dtype=np.int64)
+        self._each = self._states.data
+        """the same, to set a few without all that an array does for one"""
         self._claims: dict[int, Claim] = {}
         self._claimed = 0
         self._failures: dict[int, tuple[tuple[str, int], ...]] = {}
@@ -167,6 +171,7 @@ class Work:
     def extend(self, count: int) -> None:
         """Append `count` free units."""
         self._states = np.concatenate((self._states, np.full(count, FREE, dtype=np.int64)))
+        self._each = self._states.data
         self.unleased.add(Range(self.end, self.end + count))
         self.end += count
         self.size += count
@@ -199,9 +204,8 @@ class Work:
 
     def _hold(self, taken: Range) -> Claim:
         self._claimed += 1
-        first, end = taken.first - self.first, taken.end - self.first
-        claim = self._claims[self._claimed] = Claim(self._claimed, taken, end - first)
-        self._states[first:end] = self._claimed
+        claim = self._claims[self._claimed] = Claim(self._claimed, taken, taken.end - taken.first)
+        self._set(taken, self._claimed)
         return claim
 
     def enter(self, lease: Lease) -> None:
@@ -281,9 +285,10 @@ class Work:
 
     def settle(self, claim: Claim) -> None:
         """Accept all units of an open claim: what `accept` does, for the usual result."""
-        self._states[claim.range.first - self.first : claim.range.end - self.first] = ACCEPTED
+        self._set(claim.range, ACCEPTED)
         self.missing -= claim.left
-        self._close(claim)
+        claim.left = 0
+        del self._claims[claim.number]
 
     def drop(self, unit: int) -> None:
         """Settle an open unit without a return."""
@@ -424,6 +429,15 @@ class Work:
 
     def _part(self, first: int, end: int) -> NDArray[np.int64]:
         return self._states[first - self.first : end - self.first]
+
+    def _set(self, units: Range, state: int) -> None:
+        first, end = units.first - self.first, units.end - self.first
+        if end - first > FEW:
+            self._states[first:end] = state
+        else:
+            each = self._each
+            for unit in range(first, end):
+                each[unit] = state
 
     def _withdraw(self, first: int, end: int) -> None:
         """What of `[first, end)` was free is not to be leased."""
