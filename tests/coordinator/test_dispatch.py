@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.pool.events import CloseBatch, Joined, SendTask, SessionId, Tick, Updated
+from coordinator.pool.events import CloseBatch, Heard, Joined, SendTask, SessionId, Tick, Updated
 from tests.coordinator.driver import A, B, Driver, of, tasks
 from tests.coordinator.simulation import Environment, spec
 
@@ -71,6 +71,19 @@ def test_an_overdue_lease_gets_as_many_copies_as_the_run_spec_says(copies: int) 
     got = copied(driver, stuck, 1.0)
     assert len(set(got)) == len(got) == copies
     assert A not in got
+
+
+def test_no_result_is_held_up_by_copies_of_others() -> None:
+    """What an event costs is what it changes: copies are made with the next tick."""
+    driver, stuck = straggler(1, (0.1, 0.1))
+    overdue_in(driver, stuck, 0.1)
+    driver.now += 1.0
+    before = len(driver.said)
+    (other,) = [s for s in driver.pool.sessions if s.worker == "w0"]
+    driver.send(Heard(other, 1))
+    assert not tasks(driver.said[before:])
+    driver.send(Tick())
+    assert [t.first for t in tasks(driver.said[before:])] == [stuck.first]
 
 
 def test_a_copy_goes_to_the_fastest_that_waits() -> None:

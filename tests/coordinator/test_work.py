@@ -221,6 +221,25 @@ def test_work_expects_results_until_the_last_open_lease_is_overdue() -> None:
     assert not work.expects(6.0)
 
 
+@pytest.mark.parametrize("asks", [False, True])
+def test_when_it_is_first_asked_changes_no_answer(asks: bool) -> None:
+    """Leases are put in order of time only once somebody asks."""
+    work = Work(0, 16)
+    claimed(work, 4, "a", 1, overdue=5.0)
+    if asks:
+        assert not work.has_overdue(0.0)
+        assert work.expects(0.0)
+    over = claimed(work, 4, "b", 2, overdue=3.0)
+    slow = claimed(work, 4, "c", 3, overdue=7.0)
+    work.settle(over.claim)
+    work.leave(over, 1.0)
+    assert not work.has_overdue(4.0)
+    assert work.has_overdue(6.0)
+    assert work.expects(6.0)
+    work.leave(slow, 6.0)
+    assert not work.expects(6.5)
+
+
 def test_a_range_is_awaited_once() -> None:
     """Neither a copy nor the next lease of an overdue range makes the batch wait longer."""
     work = Work(0, 4)
