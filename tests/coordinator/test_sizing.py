@@ -166,10 +166,10 @@ def test_a_lease_is_never_shorter_for_more_work_and_lies_within_its_bounds(
 
 
 @given(st.none() | st.floats(0.0, 100.0), st.floats(0.0, 100.0), st.floats(0.0, 100.0))
-def test_a_lease_is_overdue_before_it_runs_out(
+def test_a_lease_is_overdue_no_later_than_it_runs_out(
     median: float | None, deviation: float, more: float
 ) -> None:
-    assert 1.0 <= OVERDUE.of(median, deviation) < DEADLINE.of(median, deviation)
+    assert 1.0 <= OVERDUE.of(median, deviation) <= DEADLINE.of(median, deviation)
     for factor in (OVERDUE, DEADLINE):
         assert factor.of(median, deviation) <= factor.of(median, deviation + more)
 
