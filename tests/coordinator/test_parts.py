@@ -191,7 +191,7 @@ async def test_parts_that_were_answered_for_outlive_their_coordinator(
 ) -> None:
     """Three lives, stopped anywhere, with the same workers, which are told nothing."""
     moments = Random(seed)
-    spec = spec_of(**{**EXACT, "stop": {"updates": 9}})
+    spec = spec_of(**{**EXACT, "stop": {"updates": 24}})
     async with broker(tmp_path / "broker") as url, contextlib.AsyncExitStack() as stack:
         async with led(spec, tmp_path, url) as run:
             pool = [
@@ -205,14 +205,14 @@ async def test_parts_that_were_answered_for_outlive_their_coordinator(
             safe = accepted(pool[0]) | accepted(pool[1])
             reached = max(worker.version for worker in pool)
             async with resumed(tmp_path, url) as run:
-                goal = min(9, reached + moments.randint(1, 3))
+                goal = min(23, reached + moments.randint(1, 3))
                 if epoch == 3:
                     outcome = await run.outcome()
                 else:
                     await pool[1].until(lambda goal=goal: pool[1].version >= goal)
             for worker in pool:
                 assert not asked(worker, epoch) & safe, "answered for, and asked for again"
-    assert outcome.params_hash == params_hash(states_of(spec, 9)[-1].theta)
+    assert outcome.params_hash == params_hash(states_of(spec, 24)[-1].theta)
 
 
 async def test_parts_sent_again_to_the_next_coordinator_count_once(tmp_path: Path) -> None:
