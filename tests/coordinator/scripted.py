@@ -298,10 +298,15 @@ class ScriptedWorker:
         self.sent[result.name] = self.unanswered[result.name] = result
         self.publish(topics.results, self.sealed(result))
 
-    def resume(self) -> None:
-        """Answer what waited."""
-        self.busy, self.pause_at = True, 1 << 40
+    def begin(self) -> None:
+        """Be busy from now on."""
+        self.busy = True
         self._work()
+
+    def resume(self) -> None:
+        """Answer what waited, whatever the version."""
+        self.pause_at = 1 << 40
+        self.begin()
 
     # What it does by itself.
 

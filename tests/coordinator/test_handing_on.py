@@ -124,9 +124,14 @@ async def at_version_70(directory: Path, keepers: int) -> AsyncIterator[tuple[Le
     async with led(SPEC, directory) as run, contextlib.AsyncExitStack() as stack:
         kind = Keeper if keepers else ScriptedWorker
         workers = [
-            await stack.enter_async_context(kind(run.url, run.run_id, pause_at=70))
+            await stack.enter_async_context(kind(run.url, run.run_id, busy=False, pause_at=70))
             for _ in range(max(keepers, 1))
         ]
+        # Only who has returned a result is asked to hold a snapshot: nobody begins before all can.
+        for worker in workers:
+            await worker.until(lambda worker=worker: bool(worker.heard.tasks))
+        for worker in workers:
+            worker.begin()
         for worker in workers:
             await worker.until(lambda worker=worker: worker.version == 70)
         offers = run.server._serving._holders
