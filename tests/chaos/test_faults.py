@@ -122,7 +122,7 @@ def test_a_failing_network_changes_no_bit(
         leader.await_line("broker lost", 1 + sum("broker lost" in line for line in leader.lines))
         own.behave()
         assert finish(leader, run_dir) == undisturbed
-        assert [helper.await_end() for helper in workers] == [0, 0, 0]
+        assert [worker.await_end() for worker in workers] == [0, 0, 0]
         assert own.accepted > before and cut.accepted > 5
     assert_orderly(leader, *workers)
 
@@ -164,7 +164,7 @@ def test_stopped_processes_and_a_restarted_broker_change_no_bit(
         assert leader.process.poll() is None, "the run ended in the midst of it"
         own.behave()
         assert finish(leader, run_dir) == undisturbed
-        assert [helper.await_end() for helper in (asleep, steady)] == [0, 0]
+        assert [worker.await_end() for worker in (asleep, steady)] == [0, 0]
         assert statuses(asleep)[-1]["accepted"] > woken["accepted"]
     assert_orderly(leader, *workers)
 
@@ -206,5 +206,5 @@ def fail_and_go_on(pool: str, room: Path) -> None:
         assert second.process.poll() is None, "the run ended in the midst of it"
         network.behave()
         finish(second, run_dir)
-        assert [helper.await_end() for helper in (asleep, steady)] == [0, 0]
+        assert [worker.await_end() for worker in (asleep, steady)] == [0, 0]
     assert_orderly(first, second, *workers)
