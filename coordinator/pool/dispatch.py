@@ -86,7 +86,7 @@ class Dispatch:
         balance = FRUITLESS_OFFERS
         for _ in range(min(len(queue), OFFERS_AT_ONCE)):
             balance += 1 if self.feed(next(iter(queue.values())), now) else -1
-            if not balance or not queue:
+            if not balance:
                 return
 
     def insure(self, now: float) -> None:
