@@ -12,9 +12,11 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -24,7 +26,13 @@ from protocol import spec as run_spec
 from protocol.errors import ShoalError
 from scripts.simulation.environments import Formula
 from scripts.simulation.population import Population, groups
-from scripts.simulation.scenario import Scenario, Stage, compare
+from scripts.simulation.scenario import (
+    DIRECTIONS_PER_WORKER,
+    Scenario,
+    Stage,
+    compare,
+    directions_that_fit,
+)
 from scripts.simulation.shell import Timing
 from scripts.simulation.telling import table
 
@@ -49,11 +57,12 @@ def scenario(arguments: argparse.Namespace) -> Scenario:
         clock=arguments.clock,
     )
     mean = arguments.steps
+    each = arguments.directions_per_worker or directions_that_fit(population.size)
     return Scenario(
         population=population,
         preset=arguments.preset,
         settings=run_spec.settings(arguments.set),
-        directions_per_worker=arguments.directions_per_worker,
+        directions_per_worker=each,
         environment=Formula(mean, mean // 2, arguments.lengths, arguments.returns),
         updates=arguments.updates,
         seconds=arguments.seconds,
@@ -64,18 +73,45 @@ def scenario(arguments: argparse.Namespace) -> Scenario:
 
 
 class _Help(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """The description as it is written, and every default."""
+    """The description as it is written, and every default that there is."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        return action.help if action.default is None else super()._get_help_string(action)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Refuses a flag in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}; --help tells the flags\n")
 
 
 def _count(text: str) -> int:
-    count = int(text)
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
     if count < 1:
-        raise argparse.ArgumentTypeError(f"{text} must be at least 1")
+        raise argparse.ArgumentTypeError(f"{text} must be a whole number of at least 1")
     return count
 
 
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
+
+
+def _amount(text: str) -> float:
+    amount = _number(text)
+    if not 0.0 <= amount < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} must be a number of at least 0")
+    return amount
+
+
 def _share(text: str) -> float:
-    share = float(text)
+    share = _number(text)
     if not 0.0 <= share <= 1.0:
         raise argparse.ArgumentTypeError(f"{text} must be from 0 to 1: 0.02 is 2 %")
     return share
@@ -83,48 +119,52 @@ def _share(text: str) -> float:
 
 def parser() -> argparse.ArgumentParser:
     """Of the command line."""
-    flags = argparse.ArgumentParser(description=__doc__, formatter_class=_Help)
+    flags = _Parser(description=__doc__, formatter_class=_Help)
     add = flags.add_argument
     add("--workers", type=_count, default=1000, help="at the start")
     add("--preset", choices=sorted(PRESETS), default="quorum", help="settings of the pool")
     add("--seed", type=int, default=1, help="of all that chance decides")
-    add("--directions-per-worker", type=int, default=50, help="directions a worker in each batch")
-    add("--updates", type=int, default=15, help="measured, after five that are not")
-    add("--seconds", type=float, default=3600.0, help="of virtual time at most")
+    add(
+        "--directions-per-worker",
+        type=_count,
+        help=f"in each batch (default: {DIRECTIONS_PER_WORKER}, or as many as fit an update)",
+    )
+    add("--updates", type=_count, default=15, help="measured, after five that are not")
+    add("--seconds", type=_amount, default=3600.0, help="of virtual time at most")
     add("--json", action="store_true", help="print one line of JSON")
     add("--plot", type=Path, metavar="FILE", help="draw the run: .png or .svg")
-    add("--service", type=float, default=0.0, help="seconds the coordinator takes for an event")
-    add("--restart-every", type=float, default=0.0, help="seconds between its deaths; 0: never")
+    add("--service", type=_amount, default=0.0, help="seconds the coordinator takes for an event")
+    add("--restart-every", type=_amount, default=0.0, help="seconds between its deaths; 0: never")
     add("--set", action="append", default=[], metavar="SECTION.FIELD=VALUE", help="of the spec")
     crowd = flags.add_argument_group(
         "workers", "rates are shares of the workers in a minute: 0.2 is 20 %"
     )
     add = crowd.add_argument
     start = Population()
-    add("--speed", type=float, default=start.speed, help="median, in steps per second")
-    add("--sigma", type=float, default=start.sigma, help="of the logarithm of the speeds")
+    add("--speed", type=_count, default=start.speed, help="median, in steps per second")
+    add("--sigma", type=_amount, default=start.sigma, help="of the logarithm of the speeds")
     add("--groups", help="in place of these: 100x20000,3x200000 is workers x steps per second")
     add(
         "--leaving",
-        type=float,
+        type=_share,
         default=start.leaving,
         help="rate of those who say goodbye; as many join",
     )
     add(
         "--vanishing",
-        type=float,
+        type=_share,
         default=start.vanishing,
         help="rate of those who do not; as many join",
     )
     add(
         "--stalling",
-        type=float,
+        type=_share,
         default=start.stalling,
         help="rate of those who stand still, for 30 s on average",
     )
     add(
         "--changing",
-        type=float,
+        type=_share,
         default=start.changing,
         help="rate of those who fall to a tenth of their speed, or come back",
     )
@@ -152,7 +192,7 @@ def parser() -> argparse.ArgumentParser:
     add("--clock", type=float, default=start.clock, help="seconds that clocks are off")
     episodes = flags.add_argument_group("episodes")
     add = episodes.add_argument
-    add("--steps", type=int, default=1000, help="mean length of an episode")
+    add("--steps", type=_count, default=1000, help="mean length of an episode")
     add(
         "--lengths",
         choices=["constant", "uniform", "geometric", "heavy"],
@@ -168,15 +208,23 @@ def parser() -> argparse.ArgumentParser:
     return flags
 
 
+def _begins(scene: Scenario) -> str:
+    """What is said before the first figure, which takes its time."""
+    each = scene.directions_per_worker
+    fewer = "" if each >= DIRECTIONS_PER_WORKER else ", as many as fit the largest update"
+    return (
+        f"simulating {scene.population.size:,} workers with {each:,} directions each in a batch"
+        f"{fewer}; 1,000 workers take a minute or more"
+    )
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """Print the figures; the exit status."""
     arguments = parser().parse_args(words)
     try:
-        stage = Stage(scenario(arguments))
-        print(
-            f"simulating {arguments.workers:,} workers; 1,000 take a minute or more",
-            file=sys.stderr,
-        )
+        scene = scenario(arguments)
+        stage = Stage(scene)
+        print(_begins(scene), file=sys.stderr)
         stage.run()
         found = compare(stage)
         if arguments.plot is not None:
@@ -187,7 +235,11 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2
     if arguments.json:
-        what = {"preset": arguments.preset, "seed": arguments.seed}
+        what = {
+            "preset": scene.preset,
+            "seed": scene.seed,
+            "directions_per_worker": scene.directions_per_worker,
+        }
         print(json.dumps({**what, **dataclasses.asdict(found)}))
     else:
         print(table(found))

@@ -23,6 +23,20 @@ from scripts.simulation.shell import Name, Timing
 from scripts.simulation.wire import Wire
 from scripts.simulation.world import World
 
+DIRECTIONS_PER_WORKER = 50
+"""In each batch, where nobody says how many and as many fit the largest population."""
+
+
+def directions_that_fit(workers: int) -> int:
+    """For each worker in a batch, `DIRECTIONS_PER_WORKER` at most. Raises `ShoalError`."""
+    most = MAX_POPULATION // (2 * workers)
+    if not most:
+        raise ShoalError(
+            f"{workers:,} workers make {2 * workers:,} members with one direction each, and "
+            f"{MAX_POPULATION:,} are the most: use fewer workers"
+        )
+    return min(DIRECTIONS_PER_WORKER, most)
+
 
 @dataclass(frozen=True)
 class Scenario:
@@ -32,7 +46,7 @@ class Scenario:
     preset: str = "quorum"
     settings: Mapping[str, Any] = field(default_factory=dict)
     """of the run spec, over those of the preset"""
-    directions_per_worker: int = 50
+    directions_per_worker: int = DIRECTIONS_PER_WORKER
     """in each batch"""
     environment: Environment = field(default_factory=lambda: Formula(mean=1000, spread=500))
     timing: Timing = field(default_factory=lambda: Timing(tick=0.05, update=0.05))
@@ -52,11 +66,10 @@ class Scenario:
         workers, each = self.population.size, self.directions_per_worker
         members = 2 * workers * each
         if members > MAX_POPULATION:
-            most = MAX_POPULATION // (2 * workers)
-            remedy = f"use --directions-per-worker {most}" if most else "use fewer workers"
+            most = directions_that_fit(workers)
             raise ShoalError(
                 f"{workers:,} workers with {each:,} directions each make {members:,} members, and "
-                f"{MAX_POPULATION:,} are the most: {remedy}"
+                f"{MAX_POPULATION:,} are the most: use --directions-per-worker {most}"
             )
         pool = {"pool": dict(PRESETS[self.preset]), "seed": self.seed}
         return spec(members, **run_spec.merge(pool, self.settings))

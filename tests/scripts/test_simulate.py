@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from scripts import simulate
+from scripts.simulation import scenario
 from scripts.simulation.population import Group, groups
 
 SCRIPT = Path(simulate.__file__)
@@ -39,6 +40,7 @@ def test_json_is_one_line_with_the_figures() -> None:
     assert figures.keys() >= KEYS
     assert all(isinstance(figures[key], int | float) for key in KEYS)
     assert (figures["preset"], figures["seed"]) == ("async", 3)
+    assert figures["directions_per_worker"] == 10
     assert figures["applied_twice"] == figures["lost"] == 0
 
 
@@ -60,12 +62,32 @@ def test_settings_reach_the_pool(capsys: pytest.CaptureFixture[str]) -> None:
 def test_too_many_members_are_refused_with_what_would_fit(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert simulate.main(["--workers", "10000"]) == 2
+    assert simulate.main(["--workers", "10000", "--directions-per-worker", "7"]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert "--directions-per-worker 6" in said
     assert simulate.main(["--workers", "100000"]) == 2
     assert "use fewer workers" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("workers", "each"), [(1200, 50), (1201, 49), (10_000, 6), (60_000, 1)])
+def test_each_worker_gets_as_many_directions_as_fit_where_nobody_says_how_many(
+    workers: int, each: int
+) -> None:
+    scene = simulate.scenario(simulate.parser().parse_args(["--workers", str(workers)]))
+    assert scene.directions_per_worker == each
+    assert scene.run_spec().directions == each * workers
+
+
+def test_it_is_said_how_many_directions_that_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(scenario, "MAX_POPULATION", 12 * 2 * 4)
+    assert simulate.main(["--workers", "12", "--updates", "1", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["directions_per_worker"] == 4
+    assert err.count("\n") == 1
+    assert "12 workers with 4 directions each in a batch, as many as fit" in err
 
 
 def test_too_short_a_time_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -110,7 +132,16 @@ def test_a_plot_without_matplotlib_says_what_to_install(
 
 @pytest.mark.parametrize(
     ("flags", "rule"),
-    [(["--late", "2"], "2 must be from 0 to 1"), (["--workers", "0"], "0 must be at least 1")],
+    [
+        (["--late", "2"], "2 must be from 0 to 1"),
+        (["--leaving", "20"], "20 must be from 0 to 1: 0.02 is 2 %"),
+        (["--vanishing", "nan"], "nan must be from 0 to 1"),
+        (["--stalling", "-0.1"], "-0.1 must be from 0 to 1"),
+        (["--changing", "much"], "much must be from 0 to 1"),
+        (["--workers", "0"], "0 must be a whole number of at least 1"),
+        (["--directions-per-worker", "0"], "0 must be a whole number of at least 1"),
+        (["--sigma", "inf"], "inf must be a number of at least 0"),
+    ],
 )
 def test_a_figure_that_can_not_be_is_refused_by_its_flag(
     flags: list[str], rule: str, capsys: pytest.CaptureFixture[str]
@@ -118,4 +149,6 @@ def test_a_figure_that_can_not_be_is_refused_by_its_flag(
     with pytest.raises(SystemExit) as refused:
         simulate.main(flags)
     assert refused.value.code == 2
-    assert f"{flags[0]}: {rule}" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert f"{flags[0]}: {rule}" in said
+    assert said.count("\n") == 1
