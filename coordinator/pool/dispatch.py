@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import islice
 
 import msgspec
 
@@ -15,17 +16,22 @@ from coordinator.pool.events import Command, SendTask, SessionId
 from coordinator.pool.leases import Leases
 from coordinator.pool.roster import Roster, Session
 from coordinator.pool.sizing import SLOWER, Pacing
-from coordinator.pool.work import Lease, Work
+from coordinator.pool.work import Claim, Lease, Work
 from protocol.messages import MAX_TASK_DIRECTIONS, TaskKind
 from protocol.spec import RunSpec
 
 OFFERS_AT_ONCE = 1000
-"""Waiting sessions that one event offers work to at most: the next event goes on."""
+"""Waiting sessions that one event offers work or copies to at most: the next event goes on."""
 FRUITLESS_OFFERS = 4
 """So many more may have no use for it than take it, before the rest must wait for the next event:
 bounds what an event costs."""
-
-
+LAST_SHARE = 0.02
+"""The last units of a batch, this part of it, are copied without being overdue: that costs no more
+than this part, and the batch ends with the fastest of those who wait, not with who is slow, lost or
+held back by a network."""
+SOONER = 2.0
+"""Times as soon as what it is a copy of a copy must be expected: it costs messages and somebody's
+core."""
 TRIED_AGAIN_AFTER = 30.0
 """Seconds without a task after which who is too slow gets one all the same: it may be faster by
 now."""
@@ -90,23 +96,51 @@ class Dispatch:
                 return
 
     def insure(self, now: float) -> None:
-        """Copy what is overdue, to who waits without a task, as long as that is of use to the
-        fastest of the first few.
+        """Copy what is overdue, and the last units of all, to who waits without a task.
 
-        Only now and then: a copy is made long after its lease is overdue.
+        Only now and then: a copy is made long after its lease began, and no result waits for it.
         """
         if not self._copies or not self._course.leases:
             return
-        idle = self._roster.idle
         for work in self._awaited():
-            for _ in range(min(len(idle), OFFERS_AT_ONCE)):
-                if not idle or not work.has_overdue(now):
+            if self._roster.idle:
+                self._insure(work, now)
+
+    def _insure(self, work: Work, now: float) -> None:
+        """The largest of what is late goes to the fastest who wait, in parts where it is too large
+        for one; the first result of any unit counts."""
+        last = work.missing <= LAST_SHARE * work.size
+        claims = [claim for claim in work.insurable() if self._copies_of(claim, last, now) > 0]
+        claims.sort(key=lambda claim: claim.left, reverse=True)
+        waiting = list(islice(self._roster.idle.values(), OFFERS_AT_ONCE)) if claims else []
+        waiting.sort(key=lambda session: (session.pace.measured, session.speed))
+        for claim in claims:
+            within = claim.expected_within(now) / SOONER
+            while waiting and self._copies_of(claim, last, now) > 0:
+                if not self._copy(claim, work, waiting[-1], within, now):
                     break
-                session = next(iter(idle.values()))
-                copied = self._lease_overdue(session, work, now)
-                self._roster.note_room(session, now)
-                if not copied:
-                    break
+                waiting.pop()
+
+    def _copies_of(self, claim: Claim, last: bool, now: float) -> int:
+        """How many more are wanted; one of what is not overdue, among the `last` units."""
+        if claim.leases[0].overdue <= now:
+            return self._copies - claim.trusted(now)
+        return 2 - len(claim.leases) if last else 0
+
+    def _copy(self, claim: Claim, work: Work, session: Session, within: float, now: float) -> bool:
+        """Lease to an idle session what is claimed already, or its end, as much as makes a task:
+        whether it can, `within` so many seconds."""
+        lease = claim.leases[0]
+        pacing = self._leases.pacing(session, lease.kind, now)
+        count = min(claim.left, max(1, int(self._minimum_seconds / pacing.unit)))
+        if pacing.seconds(count) > within:
+            return False
+        part = claim if count == claim.left else work.split(claim, count, now)
+        version = lease.version if lease.kind == "centre" else self._course.version
+        copy = self._leases.issue(session, lease.kind, version, work, part, now, None, pacing)
+        self._send_task(session, copy)
+        self._roster.note_room(session, now)
+        return True
 
     def feed(self, session: Session, now: float) -> bool:
         """Lease to this session as much as it has room for and is its share: whether it got any."""
@@ -247,22 +281,6 @@ class Dispatch:
             return False
         # Before anything of a batch is out nothing is expected, and who is slow may come first.
         return self._roster.fastest_waiting(session) is session
-
-    def _lease_overdue(self, session: Session, work: Work, now: float) -> bool:
-        """Insurance: a copy of the most overdue lease, to the fastest at hand; the first result of
-        either counts."""
-        taker = self._roster.fastest_waiting(session)
-        kind: TaskKind = "members" if work is self._batches.open.work else "centre"
-        pacing = self._leases.pacing(taker, kind, now)
-        late = work.overdue(now, taker.id, self._copies, pacing)
-        if late is None:
-            return False
-        version = late.version if late.kind == "centre" else self._course.version
-        lease = self._leases.issue(taker, late.kind, version, work, late.claim, now)
-        self._send_task(taker, lease)
-        if taker is not session:
-            self._roster.note_room(taker, now)
-        return True
 
     def _send_task(self, session: Session, lease: Lease) -> None:
         acknowledged = session.take_unacknowledged() if session.unacknowledged else ()

@@ -164,7 +164,6 @@ class Leases:
             overdue = OVERDUE_MEDIANS * median
         lease.timed = now
         lease.expected = now + (expected if expected < seconds else seconds)
-        lease.late = now + late
         lease.overdue = now + overdue
         lease.awaited_until = now + self._patience * overdue
         lease.deadline = now + seconds

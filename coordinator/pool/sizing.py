@@ -142,13 +142,15 @@ class Pace:
     don't make it fast.
     """
 
-    __slots__ = ("_first", "_results", "measured", "speed")
+    __slots__ = ("_believed", "_first", "_results", "measured", "speed")
 
     def __init__(self, declared: float) -> None:
         self.speed = declared or UNKNOWN_SPEED
         self.measured = False
         """whether the speed was seen and not only declared"""
         self._first = False
+        self._believed = math.inf
+        """the most that the next result alone may say"""
         self._results: deque[tuple[float, float]] = deque(maxlen=3)
 
     def observe(self, steps: float, seconds: float) -> None:
@@ -158,6 +160,9 @@ class Pace:
             self._results.clear()
         self._first = not self.measured
         self.measured = True
+        if steps > seconds * self._believed:
+            seconds = steps / self._believed
+        self._believed = math.inf
         self._results.append((steps, seconds))
         done = spent = 0.0
         for steps, seconds in self._results:
@@ -171,6 +176,10 @@ class Pace:
 
         The seconds are none where its last result came in the very moment: they bound nothing.
         """
+        # It may be the network that was slow, which then brings the next result at once: that does
+        # not make the session faster than it was.
+        if self.measured and self._believed == math.inf:
+            self._believed = self.speed
         bound = steps / seconds if seconds > 0.0 else math.inf
         self.speed = max(min(0.5 * self.speed, bound), 1e-6)
         self._results.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Set
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -12,17 +13,14 @@ from numpy.typing import NDArray
 
 from coordinator.pool.events import HeldLease, SessionId
 from coordinator.pool.ranges import NO_BLAME, NOBODY, Blame, Range, Ranges
-from coordinator.pool.sizing import Pacing
 from protocol.messages import TaskKind
 
 FREE, ACCEPTED, DROPPED = 0, -1, -2
 """States of a unit; a positive one is the number of the claim that holds it."""
-COPY_AFTER = 0.25
-"""Seconds beyond overdue before a lease is copied: a copy costs messages and somebody's core."""
 FEW = 16
 """Units whose states are set one by one."""
-LOOKS = 8
-"""Overdue leases that are looked at for one session: bounds what an event costs."""
+LOOKS = 2000
+"""Claims that one look for what is late goes through: bounds what it costs."""
 MOST_FAILURES = 3
 """Failures of one unit that confirm it, whoever saw them."""
 _NOTHING = Ranges(0, 0)
@@ -42,6 +40,19 @@ class Claim(msgspec.Struct, eq=False):
     def open(self) -> bool:
         """Whether a result of it would still count."""
         return self.left > 0
+
+    def trusted(self, now: float) -> int:
+        """Leases of it that may bring it and are not overdue."""
+        return sum([each.overdue > now and not each.useless for each in self.leases])
+
+    def awaited(self, now: float) -> bool:
+        """Whether a batch still waits for it."""
+        return any(each.awaited and each.awaited_until > now for each in self.leases)
+
+    def expected_within(self, now: float) -> float:
+        """Seconds within which one of its leases brings it, as far as can be told: who is late is
+        expected no sooner than after being as late again."""
+        return min([abs(each.expected - now) for each in self.leases if not each.useless])
 
     def is_exactly(self, first: int, count: int) -> bool:
         """Whether it holds these units, all of them, and no others."""
@@ -64,8 +75,6 @@ class Lease(msgspec.Struct, eq=False):
     issued: float
     expected: float = 0.0
     """when the pool expects the result"""
-    late: float = 0.0
-    """from when on it takes longer than what is expected may be wrong"""
     overdue: float = 0.0
     """when it has waited long enough to give the range to another as well, or to do without"""
     awaited_until: float = 0.0
@@ -83,8 +92,6 @@ class Lease(msgspec.Struct, eq=False):
     """seconds that the parts which came took"""
     awaited: bool = False
     """the batch waits for it: it is the first of its range"""
-    copied: bool = False
-    """enough others were given the same range because this one is overdue"""
     useless: bool = False
     """another result took a unit of it, and its own counts as a whole or not at all"""
     out: bool = True
@@ -103,11 +110,6 @@ class Lease(msgspec.Struct, eq=False):
     def left(self) -> int:
         """Units of it that did not come back yet."""
         return self.count if self.due is None else self.due.total
-
-    def sooner_within(self, now: float) -> float:
-        """Seconds within which another would bring it sooner than its session, as far as can be
-        told: who is late is expected no sooner than after as long again."""
-        return now - self.issued if now >= self.late else self.expected - now
 
     def came(self, first: int, end: int) -> int:
         """Units `[first, end)` came back: how many of them for the first time."""
@@ -159,11 +161,9 @@ class Work:
         self._claims: dict[int, Claim] = {}
         self._claimed = 0
         self._failures: dict[int, tuple[tuple[str, int], ...]] = {}
-        self._soonest: list[tuple[float, int, Lease]] | None = None
-        """leases that copies may be made of, by when; None until the first look: as a rule a lease
-        is over before anybody asks"""
         self._latest: list[tuple[float, int, Lease]] | None = None
-        """those that are waited for, the longest first, likewise"""
+        """leases that are waited for, the longest first; None until the first look: as a rule a
+        lease is over before anybody asks"""
         self._entered = 0
         """what tells entries of one time apart: two leases may have one number, one after the
         other"""
@@ -213,13 +213,10 @@ class Work:
         claim = lease.claim
         claim.leases.append(lease)
         lease.awaited = len(claim.leases) == 1 and not claim.range.awaited
-        if self._soonest is not None or self._latest is not None:
-            self.await_again(lease)
+        self.await_again(lease)
 
     def await_again(self, lease: Lease) -> None:
         """When this lease is overdue was decided, or decided anew."""
-        if self._soonest is not None:
-            self._await_copy(self._soonest, lease)
         if self._latest is not None and lease.awaited:
             self._await_result(self._latest, lease)
 
@@ -234,12 +231,7 @@ class Work:
         if not claim.left:
             return
         claim.range = claim.range.after(blame, lease.awaited_until <= now)
-        if not self._break_if_useless(claim):
-            for other in claim.leases:
-                if other.copied:
-                    other.copied = False
-                    if self._soonest is not None:
-                        self._await_copy(self._soonest, other)
+        self._break_if_useless(claim)
 
     # Results.
 
@@ -349,50 +341,29 @@ class Work:
 
     def close(self) -> None:
         """Nothing is awaited any more: let go of the leases, which hold on to this."""
-        self._soonest, self._latest = [], []
+        self._latest = []
 
-    def overdue(self, now: float, session: SessionId, copies: int, pacing: Pacing) -> Lease | None:
-        """The most overdue lease that another of, for this session, is of use: it has not that
-        range itself, fewer than so many `copies` of it are out that are not overdue, too, and the
-        session would be done with it sooner."""
-        back: list[tuple[float, int, Lease]] = []
-        found = None
-        while found is None and len(back) < LOOKS and self.has_overdue(now):
-            entry = heapq.heappop(self._copyable())
-            leases = entry[2].claim.leases
-            room = copies - sum(lease.overdue > now for lease in leases)
-            if room <= 0:
-                entry[2].copied = True
-            elif any(lease.session == session for lease in leases) or (
-                pacing.seconds(entry[2].left) > entry[2].sooner_within(now)
-            ):
-                back.append(entry)
-            else:
-                found = entry[2]
-                found.copied = room == 1
-                if not found.copied:
-                    back.append(entry)
-        for entry in back:
-            heapq.heappush(self._copyable(), entry)
-        return found
+    def insurable(self) -> list[Claim]:
+        """The open claims that others may be given as well, those first that were made first."""
+        oldest = islice(self._claims.values(), LOOKS)
+        return [claim for claim in oldest if not claim.range.suspect]
 
-    def has_overdue(self, now: float) -> bool:
-        """Whether a lease that would still count is overdue and has not all its copies."""
-        soonest = self._copyable()
-        while soonest and soonest[0][0] < now:
-            time, _, lease = soonest[0]
-            if lease.counts and not lease.copied and time == lease.overdue + COPY_AFTER:
-                return True
-            heapq.heappop(soonest)
-        return False
+    def split(self, claim: Claim, count: int, now: float) -> Claim:
+        """A new claim of the last `count` units, fewer than all, that this one holds.
 
-    def _copyable(self) -> list[tuple[float, int, Lease]]:
-        """The heap of leases that copies may be made of."""
-        if self._soonest is None:
-            self._soonest = []
-            for lease in self._leases():
-                self._await_copy(self._soonest, lease)
-        return self._soonest
+        The leases of this one stay with it; what they bring of the other counts all the same.
+        """
+        first = claim.range.first
+        rows = np.flatnonzero(self._part(*claim.range.span) == claim.number)
+        cut = first + int(rows[-count])
+        self._claimed += 1
+        part = claim.range.part(cut, first + int(rows[-1]) + 1)
+        taken = Claim(self._claimed, part.after(NO_BLAME, not claim.awaited(now)), count)
+        self._claims[taken.number] = taken
+        self._states[first - self.first + rows[-count:]] = taken.number
+        claim.left -= count
+        claim.range = claim.range.part(first, first + int(rows[-count - 1]) + 1)
+        return taken
 
     def expects(self, now: float) -> bool:
         """Whether a lease that would still count is waited for, the first of its range."""
@@ -413,12 +384,6 @@ class Work:
         """Those of open claims, in the order of these."""
         for claim in self._claims.values():
             yield from claim.leases
-
-    def _await_copy(self, soonest: list[tuple[float, int, Lease]], lease: Lease) -> None:
-        """Copies may be made of this lease once it is overdue."""
-        if not lease.claim.range.suspect and not lease.copied:
-            self._entered += 1
-            heapq.heappush(soonest, (lease.overdue + COPY_AFTER, self._entered, lease))
 
     def _await_result(self, latest: list[tuple[float, int, Lease]], lease: Lease) -> None:
         """A batch whose quorum is here waits for this lease."""
@@ -459,10 +424,10 @@ class Work:
         claim.left = 0
         del self._claims[claim.number]
 
-    def _break_if_useless(self, claim: Claim) -> bool:
+    def _break_if_useless(self, claim: Claim) -> None:
         """End an open claim where no lease may bring what it holds: that is free."""
         if not all(lease.useless for lease in claim.leases):
-            return False
+            return
         first, end = claim.range.span
         states = self._part(first, end)
         mine = states == claim.number
@@ -470,7 +435,6 @@ class Work:
         for span in _spans(mine, first):
             self.unleased.add(claim.range.part(*span))
         self._close(claim)
-        return True
 
 
 def _spans(rows: NDArray[np.bool_], first: int) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from coordinator.pool.events import CloseBatch, Heard, Joined, SendTask, SessionId, Tick, Updated
-from tests.coordinator.driver import A, B, Driver, of, tasks
+from tests.coordinator.driver import A, B, Driver, of, piece, tasks, units
 from tests.coordinator.simulation import Environment, spec
 
 EVEN = Environment(mean=100, spread=0)
@@ -33,7 +33,7 @@ def finish_all(driver: Driver, id: SessionId, unit: float, but: SendTask | None 
 def overdue_in(driver: Driver, task: SendTask, seconds: float) -> None:
     """The pool's mind is made up anew on when this lease is overdue."""
     lease = driver.pool.leases[task.task]
-    lease.overdue = driver.now + seconds
+    lease.overdue = lease.expected = driver.now + seconds
     lease.deadline = driver.now + 1000.0
     lease.work.await_again(lease)
 
@@ -65,17 +65,17 @@ def copied(driver: Driver, task: SendTask, seconds: float) -> list[SessionId]:
 
 @pytest.mark.parametrize("copies", [0, 1, 2, 3])
 def test_an_overdue_lease_gets_as_many_copies_as_the_run_spec_says(copies: int) -> None:
-    driver, stuck = straggler(copies, (0.1,) * 4)
+    driver, stuck = straggler(copies, (0.001,) * 4)
     assert not copied(driver, stuck, 1.0)
-    overdue_in(driver, stuck, 0.1)
-    got = copied(driver, stuck, 1.0)
+    overdue_in(driver, stuck, 0.05)
+    got = copied(driver, stuck, 0.1)
     assert len(set(got)) == len(got) == copies
     assert A not in got
 
 
 def test_no_result_is_held_up_by_copies_of_others() -> None:
     """What an event costs is what it changes: copies are made with the next tick."""
-    driver, stuck = straggler(1, (0.1, 0.1))
+    driver, stuck = straggler(1, (0.001, 0.001))
     overdue_in(driver, stuck, 0.1)
     driver.now += 1.0
     before = len(driver.said)
@@ -87,19 +87,46 @@ def test_no_result_is_held_up_by_copies_of_others() -> None:
 
 
 def test_a_copy_goes_to_the_fastest_that_waits() -> None:
-    driver, stuck = straggler(1, (0.1, 0.1, 0.02, 0.1))
-    overdue_in(driver, stuck, 0.1)
-    assert copied(driver, stuck, 1.0) == [SessionId("w2", "s")]
+    driver, stuck = straggler(1, (0.001, 0.001, 0.0002, 0.001))
+    overdue_in(driver, stuck, 0.05)
+    assert copied(driver, stuck, 0.1) == [SessionId("w2", "s")]
 
 
-def test_no_copy_goes_where_the_original_is_expected_first() -> None:
-    """Who is late by as much as it has had is expected after that time once more."""
-    driver, stuck = straggler(1, (5.0,))
+def test_no_copy_is_made_that_is_not_expected_twice_as_soon() -> None:
+    """Who is late is expected no sooner than after being as late again."""
+    driver, stuck = straggler(1, (0.001,))
+    driver.pool.sessions[SessionId("w0", "s")].pace.speed = 200.0 * stuck.count / 0.2
+    overdue_in(driver, stuck, 1.0)
+    assert not copied(driver, stuck, 1.3)
+    assert copied(driver, stuck, 0.3) == [SessionId("w0", "s")]
+
+
+def test_what_is_too_much_for_one_goes_to_all_who_wait_in_parts() -> None:
+    driver, stuck = straggler(1, (0.1,) * 4)
     overdue_in(driver, stuck, 0.1)
-    issued = driver.pool.leases[stuck.task].issued = driver.now
-    assert not copied(driver, stuck, 4.5 * stuck.count)
-    assert copied(driver, stuck, 1.0 * stuck.count) == [SessionId("w0", "s")]
-    assert driver.now - issued > 5.0 * stuck.count
+    before = len(driver.said)
+    driver.tick(1.0)
+    parts = tasks(driver.said[before:])
+    assert [part.count for part in parts] == [2] * 4, "0.2 s for each, the shortest task there is"
+    for part in parts:
+        driver.finish(part, after=0.2, environment=EVEN)
+        driver.tick(0.1)
+    done = [t for t in tasks(driver.said[before:]) if t.task not in driver.pool.leases]
+    assert len(set.union(*map(units, done))) == sum(part.count for part in done)
+    driver.finish(stuck, environment=EVEN)
+    assert driver.pool.updating, "its own result is as good"
+
+
+def test_the_last_units_are_copied_before_they_are_overdue() -> None:
+    driver, stuck = straggler(1, (0.001,))
+    overdue_in(driver, stuck, 100.0)
+    assert not copied(driver, stuck, 1.0)
+    driver.send(piece(stuck, stuck.first, stuck.count - 2, environment=EVEN))
+    overdue_in(driver, stuck, 100.0)
+    assert 2 <= 0.02 * 128 < 3
+    before = len(driver.said)
+    driver.tick(0.5)
+    assert [t.count for t in tasks(driver.said[before:])] == [2]
 
 
 def quorum_there(patience: float) -> tuple[Driver, SendTask]:

@@ -21,10 +21,8 @@ def reported(scenario: Scenario) -> Report:
     return stage.report()
 
 
-@pytest.mark.parametrize(
-    ("preset", "least", "stale"), [("quorum", 0.90, 0.25), ("async", 0.95, 1.0)]
-)
-def test_a_mixed_pool_hardly_idles(preset: str, least: float, stale: float) -> None:
+@pytest.mark.parametrize(("preset", "least"), [("sync", 0.86), ("quorum", 0.90), ("async", 0.95)])
+def test_a_mixed_pool_hardly_idles(preset: str, least: float) -> None:
     """Speeds, comings and goings as the defaults of the simulator have them."""
     report = reported(Scenario(Population(workers=40), preset=preset, warm_up=2, updates=6))
     assert report.efficiency >= least

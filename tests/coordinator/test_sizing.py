@@ -284,3 +284,16 @@ def test_a_few_that_never_come_do_not_move_what_the_others_need() -> None:
         window.add(1000.0 if place % 3 == 0 else 0.9 + 0.002 * place)
     assert window.median is not None
     assert OVERDUE.of(window.median, window.deviation) < 1.5
+
+
+def test_what_a_network_held_back_and_brought_at_once_makes_nobody_faster_than_it_was() -> None:
+    """The lease of the first of two results ran out; the second was done meanwhile, too."""
+    pace = Pace(0.0)
+    for _ in range(3):
+        pace.observe(1000.0, 1.0)
+    pace.ran_out(1000.0, 4.0)
+    pace.observe(1000.0, 0.001)
+    assert pace.speed == pytest.approx(1000.0)
+    for _ in range(3):
+        pace.observe(1000.0, 0.1)
+    assert pace.speed == pytest.approx(10_000.0), "it is followed within three tasks all the same"

@@ -5,7 +5,6 @@ import pytest
 
 from coordinator.pool.events import SessionId
 from coordinator.pool.ranges import Blame, Range
-from coordinator.pool.sizing import Pacing
 from coordinator.pool.work import Claim, Lease, Work
 
 EVERYBODY = {"a", "b", "c"}
@@ -23,7 +22,6 @@ def lease(work: Work, claim: Claim, worker: str, task: int, overdue: float = 5.0
         claim=claim,
         issued=0.0,
         expected=overdue,
-        late=overdue,
         overdue=overdue,
         awaited_until=overdue,
         deadline=10.0,
@@ -36,11 +34,6 @@ def claimed(work: Work, most: int, worker: str, task: int, overdue: float = 5.0)
     claim = work.claim(most, worker, EVERYBODY)
     assert claim is not None
     return lease(work, claim, worker, task, overdue)
-
-
-def overdue(work: Work, now: float, session: SessionId, copies: int = 1) -> Lease | None:
-    """What the session, which would be done at once, may take a copy of."""
-    return work.overdue(now, session, copies, Pacing(0.0, 0.0))
 
 
 def free(work: Work) -> list[Range]:
@@ -136,7 +129,6 @@ def test_a_copy_of_a_lease_that_is_partly_done_is_of_what_is_left(whole: bool) -
     one = claimed(work, 8, "a", 1)
     work.accept(0, valid(3), lease=one, whole=whole)
     one.came(0, 3)
-    assert overdue(work, 6.0, SessionId("b", "s")) is one
     two = lease(work, one.claim, "b", 2, overdue=9.0)
     assert (two.first, two.count) == (3, 5)
     work.accept(3, valid(2), lease=one, whole=whole)
@@ -159,7 +151,6 @@ def test_units_that_failed_leave_a_claim_that_has_a_copy() -> None:
 def test_a_range_with_a_copy_is_free_only_when_both_leases_ended() -> None:
     work = Work(0, 4)
     one = claimed(work, 4, "a", 1)
-    assert overdue(work, 6.0, SessionId("b", "s")) is one
     two = lease(work, one.claim, "b", 2, overdue=9.0)
     work.leave(one, 1.0, Blame(frozenset("a")))
     assert free(work) == []
@@ -167,47 +158,68 @@ def test_a_range_with_a_copy_is_free_only_when_both_leases_ended() -> None:
     assert free(work) == [Range(0, 4, frozenset("ab"))]
 
 
-def test_a_lease_is_copied_once_until_the_copy_is_overdue_or_lost() -> None:
+def test_only_leases_that_may_bring_a_claim_and_are_not_overdue_are_trusted() -> None:
     work = Work(0, 4)
     one = claimed(work, 4, "a", 1, overdue=5.0)
-    b, c = SessionId("b", "s"), SessionId("c", "s")
-    assert not work.has_overdue(5.0)
-    assert overdue(work, 6.0, SessionId("a", "s")) is None  # nobody insures itself
-    assert overdue(work, 6.0, b) is one
+    assert [one.claim.trusted(now) for now in (4.0, 5.0)] == [1, 0]
     two = lease(work, one.claim, "b", 2, overdue=9.0)
-    assert overdue(work, 8.0, c) is None
-    work.leave(two, 1.0)
-    assert overdue(work, 8.0, c) is one
-    lease(work, one.claim, "c", 3, overdue=9.0)
-    assert overdue(work, 10.0, b) is not None
+    assert [one.claim.trusted(now) for now in (4.0, 8.0, 9.0)] == [2, 1, 0]
+    work.accept(0, valid(1), lease=one, whole=True)
+    one.came(0, 1)
+    assert two.useless
+    assert [one.claim.trusted(now) for now in (4.0, 8.0)] == [1, 0]
 
 
-def test_what_is_on_its_way_is_copied_only_by_who_is_done_sooner() -> None:
-    """A batch need not wait for who is slow, but who is fast and has much to do is no slower."""
-    work = Work(0, 8)
-    one = claimed(work, 4, "a", 1, overdue=5.0)
-    one.expected, one.late = 20.0, 30.0
-
-    def copied(now: float, unit: float) -> Lease | None:
-        return work.overdue(now, SessionId("b", "s"), 2, Pacing(0.0, unit))
-
-    assert copied(10.0, 3.0) is None  # 12 seconds, and it is expected in 10
-    assert copied(10.0, 2.0) is one
-    assert copied(22.0, 0.1) is None  # it comes any moment
-    assert copied(30.0, 8.0) is None  # 32 seconds, and it is out for 30
-    assert copied(30.0, 7.0) is one
+def test_a_claim_is_expected_with_the_first_of_its_leases() -> None:
+    """Who is late is expected no sooner than after being as late again."""
+    work = Work(0, 4)
+    one = claimed(work, 4, "a", 1, overdue=20.0)
+    assert [one.claim.expected_within(now) for now in (15.0, 20.0, 30.0)] == [5.0, 0.0, 10.0]
+    lease(work, one.claim, "b", 2, overdue=33.0)
+    assert one.claim.expected_within(30.0) == 3.0
+    work.accept(0, valid(1), lease=one, whole=True)
+    assert one.claim.expected_within(30.0) == 10.0
 
 
-def test_the_most_overdue_comes_first_and_what_no_longer_counts_never() -> None:
+def test_what_is_open_may_be_insured_the_oldest_first() -> None:
     work = Work(0, 12)
-    early = claimed(work, 4, "a", 1, overdue=5.0)
-    late = claimed(work, 4, "b", 2, overdue=4.0)
-    claimed(work, 4, "c", 3, overdue=50.0)
-    d = SessionId("d", "s")
-    work.accept(late.first, valid(4))
-    assert overdue(work, 6.0, d) is early
-    assert overdue(work, 6.0, d) is None
-    assert not work.has_overdue(6.0)
+    one, two, three = (
+        claimed(work, 4, worker, n) for worker, n in zip("abc", (1, 2, 3), strict=True)
+    )
+    assert work.insurable() == [one.claim, two.claim, three.claim]
+    work.settle(two.claim)
+    assert work.insurable() == [one.claim, three.claim]
+
+
+def test_the_end_of_a_claim_may_go_to_another_and_the_first_result_of_a_unit_counts() -> None:
+    work = Work(0, 10)
+    one = claimed(work, 8, "a", 1, overdue=5.0)
+    work.accept(6, valid(1), lease=one)
+    one.came(6, 7)
+    part = work.split(one.claim, 3, 6.0)
+    assert (part.range.span, part.left) == ((4, 8), 3)
+    assert (one.claim.range.span, one.claim.left) == ((0, 4), 4)
+    two = lease(work, part, "b", 2, overdue=9.0)
+    assert not two.awaited, "a range is awaited once"
+    assert work.accept(4, valid(4), lease=two).tolist() == [True, True, False, True]
+    assert [one.counts, two.counts] == [True, False]
+    work.leave(two, 7.0)
+    assert work.accept(0, valid(8), lease=one).tolist() == [True] * 4 + [False] * 4
+    assert not one.counts
+    work.leave(one, 7.0)
+    assert free(work) == [Range(8, 10)]
+
+
+def test_parts_of_a_claim_are_free_each_when_its_own_leases_ended() -> None:
+    work = Work(0, 8)
+    one = claimed(work, 8, "a", 1, overdue=5.0)
+    part = work.split(one.claim, 3, 4.0)
+    two = lease(work, part, "b", 2, overdue=9.0)
+    assert two.awaited, "the batch waits for the whole still"
+    work.leave(one, 4.0, Blame(frozenset("a"), attempts=1))
+    assert free(work) == [Range(0, 5, frozenset("a"), 1)]
+    work.leave(two, 4.5)
+    assert free(work) == [Range(0, 5, frozenset("a"), 1), Range(5, 8)]
 
 
 def test_work_expects_results_until_the_last_open_lease_is_overdue() -> None:
@@ -227,14 +239,11 @@ def test_when_it_is_first_asked_changes_no_answer(asks: bool) -> None:
     work = Work(0, 16)
     claimed(work, 4, "a", 1, overdue=5.0)
     if asks:
-        assert not work.has_overdue(0.0)
         assert work.expects(0.0)
     over = claimed(work, 4, "b", 2, overdue=3.0)
     slow = claimed(work, 4, "c", 3, overdue=7.0)
     work.settle(over.claim)
     work.leave(over, 1.0)
-    assert not work.has_overdue(4.0)
-    assert work.has_overdue(6.0)
     assert work.expects(6.0)
     work.leave(slow, 6.0)
     assert not work.expects(6.5)
@@ -244,7 +253,6 @@ def test_a_range_is_awaited_once() -> None:
     """Neither a copy nor the next lease of an overdue range makes the batch wait longer."""
     work = Work(0, 4)
     one = claimed(work, 4, "a", 1, overdue=5.0)
-    assert overdue(work, 6.0, SessionId("b", "s")) is one
     two = lease(work, one.claim, "b", 2, overdue=9.0)
     assert not work.expects(6.0)
     work.leave(one, 6.0)
@@ -336,10 +344,10 @@ def test_what_failed_twice_gets_no_copy() -> None:
     work = Work(0, 2)
     fail_again(work, "a", 1)
     one = claimed(work, 2, "b", 2, overdue=5.0)
-    assert work.has_overdue(6.0)
+    assert work.insurable() == [one.claim]
     work.leave(one, 1.0, Blame(frozenset("b"), failures=1))
     claimed(work, 2, "c", 3, overdue=5.0)
-    assert not work.has_overdue(6.0)
+    assert not work.insurable()
 
 
 def test_a_unit_is_set_aside_after_enough_failures_and_comes_back() -> None:
@@ -375,11 +383,12 @@ def test_what_is_set_aside_may_still_be_settled() -> None:
 
 def test_two_leases_may_have_one_number_and_one_time_one_after_the_other() -> None:
     work = Work(0, 4)
+    assert not work.expects(0.0)
     for _ in range(2):
         one = claimed(work, 4, "a", 1)
         work.leave(one, 1.0)
-    copied = claimed(work, 4, "a", 1)
-    assert overdue(work, 20.0, SessionId("b", "s")) is copied
+    claimed(work, 4, "a", 1)
+    assert work.expects(4.0)
 
 
 def test_more_units_can_be_asked_for() -> None:
