@@ -29,6 +29,9 @@ LAST_SHARE = 0.02
 """The last units of a batch, this part of it, are copied without being overdue: that costs no more
 than this part, and the batch ends with the fastest of those who wait, not with who is slow, lost or
 held back by a network."""
+MOST_HOLDERS = 4
+"""Sessions that are at the same units at once, at most: what breaks its workers must not break all
+who wait."""
 SOONER = 2.0
 """Times as soon as what it is a copy of a copy must be expected: it costs messages and somebody's
 core."""
@@ -123,9 +126,10 @@ class Dispatch:
 
     def _copies_of(self, claim: Claim, last: bool, now: float) -> int:
         """How many more are wanted; one of what is not overdue, among the `last` units."""
+        holders = len(claim.leases)
         if claim.leases[0].overdue <= now:
-            return self._copies - claim.trusted(now)
-        return 2 - len(claim.leases) if last else 0
+            return min(self._copies - claim.trusted(now), MOST_HOLDERS - holders)
+        return 2 - holders if last else 0
 
     def _copy(self, claim: Claim, work: Work, session: Session, within: float, now: float) -> bool:
         """Lease to an idle session what is claimed already, or its end, as much as makes a task:

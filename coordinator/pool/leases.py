@@ -155,6 +155,7 @@ class Leases:
             self._floor,
             median,
             lease.claim.range.attempts,
+            lease.work.failed_before(lease.claim.range),
         )
         late = self._overdue * expected
         if late > seconds:

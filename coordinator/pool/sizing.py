@@ -19,6 +19,9 @@ UNKNOWN_LEASE = 60.0
 """Seconds of a lease while the session's speed or the length of episodes is not measured."""
 MESSAGE_SECONDS = 0.004
 """What a task costs beside its work: so many seconds of a core, on all sides together."""
+RESTART_SECONDS = 20.0
+"""A lease of what failed before is no shorter: who has it may have to start a process twice, of one
+to four seconds each, for every direction that ends it."""
 NOT_WORTH_SHARING = 4
 """What is left goes to one worker whole where it takes this part of the shortest task's time."""
 SLOWER = 2.0
@@ -117,13 +120,18 @@ def task_size(
 
 
 def lease_seconds(
-    expected: float | None, factor: float, floor: float, median: float | None, attempts: int
+    expected: float | None,
+    factor: float,
+    floor: float,
+    median: float | None,
+    attempts: int,
+    failed: bool = False,
 ) -> float:
     """Seconds until a lease runs out: `factor` x what is expected; None: nothing is known yet.
 
     At least `floor`, at most MOST_MEDIANS x the pool's `median` task, doubled for each earlier
     lease of the same range that ran out: a deadline that is wrong for every worker must not starve
-    the range.
+    the range. What `failed` before, in whatever way, has RESTART_SECONDS at least.
     """
     seconds = UNKNOWN_LEASE
     if expected is not None:
@@ -132,7 +140,9 @@ def lease_seconds(
             seconds = MOST_MEDIANS * median
     if seconds < floor:
         seconds = floor
-    return float(seconds * 2 ** min(attempts, 10)) if attempts else seconds
+    if attempts:
+        seconds = float(seconds * 2 ** min(attempts, 10))
+    return RESTART_SECONDS if failed and seconds < RESTART_SECONDS else seconds
 
 
 class Pace:

@@ -317,6 +317,14 @@ class Work:
         """Whether an episode of any unit failed."""
         return bool(self._failures)
 
+    def failed_before(self, units: Range) -> bool:
+        """Whether a lease of these ended in a failure, or an episode of any of them failed."""
+        if units.failures:
+            return True
+        return bool(self._failures) and any(
+            units.first <= unit < units.end for unit in self._failures
+        )
+
     def set_aside(self, claim: Claim, tries: int, until: float, reason: str) -> Stuck | None:
         """Lease the unit of this claim, whose last lease failed, to nobody until that time, where
         it is a single one that so many leases failed."""

@@ -56,6 +56,8 @@ class Traits:
     """of longer tasks what is finished is sent this often"""
     clock: float = 0.0
     """seconds that its clock is ahead of the coordinator's"""
+    restarts: float = 0.0
+    """seconds that a direction which fails takes it: it ends its process twice"""
 
 
 @dataclass(eq=False)
@@ -213,7 +215,11 @@ class Worker:
             return
         self._queue.popleft()
         returns, lengths = self._environment.play(task.kind, task.version, task.first, task.count)
-        ends = np.cumsum(lengths.sum(axis=1) if lengths.ndim == 2 else lengths)
+        steps = lengths.sum(axis=1) if lengths.ndim == 2 else lengths
+        if self.traits.restarts:
+            raised = np.isnan(returns).reshape(len(returns), -1).any(axis=1)
+            steps = steps + (raised * self.traits.restarts * self.speed).astype(np.int64)
+        ends = np.cumsum(steps)
         current = Evaluation(task, returns, lengths, ends, now)
         current.parts_at = self._by_its_clock(self.traits.part_seconds)
         self._current = current

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from coordinator.pool.dispatch import MOST_HOLDERS
 from coordinator.pool.events import CloseBatch, Heard, Joined, SendTask, SessionId, Tick, Updated
 from tests.coordinator.driver import A, B, Driver, of, piece, tasks, units
 from tests.coordinator.simulation import Environment, spec
@@ -71,6 +72,13 @@ def test_an_overdue_lease_gets_as_many_copies_as_the_run_spec_says(copies: int) 
     got = copied(driver, stuck, 0.1)
     assert len(set(got)) == len(got) == copies
     assert A not in got
+
+
+def test_no_more_than_a_few_are_at_the_same_units_at_once() -> None:
+    """Copies that are overdue, too, may be broken by what they are of."""
+    driver, stuck = straggler(2, (0.001,) * 9)
+    overdue_in(driver, stuck, 0.05)
+    assert len(copied(driver, stuck, 1.5)) == MOST_HOLDERS - 1 == 3
 
 
 def test_no_result_is_held_up_by_copies_of_others() -> None:

@@ -10,6 +10,7 @@ from coordinator.pool.sizing import (
     DEADLINE,
     MESSAGE_SECONDS,
     OVERDUE,
+    RESTART_SECONDS,
     UNKNOWN_LEASE,
     UNKNOWN_SPEED,
     Pace,
@@ -297,3 +298,12 @@ def test_what_a_network_held_back_and_brought_at_once_makes_nobody_faster_than_i
     for _ in range(3):
         pace.observe(1000.0, 0.1)
     assert pace.speed == pytest.approx(10_000.0), "it is followed within three tasks all the same"
+
+
+def test_a_lease_of_what_failed_before_leaves_time_to_start_processes_again() -> None:
+    often = {"factor": 3.0, "floor": 2.0, "median": 0.5}
+    assert lease_seconds(1.0, attempts=0, **often) == 3.0
+    assert lease_seconds(1.0, attempts=0, failed=True, **often) == RESTART_SECONDS
+    assert lease_seconds(1.0, attempts=1, failed=True, **often) == RESTART_SECONDS
+    assert lease_seconds(1.0, attempts=4, failed=True, **often) == 48.0
+    assert lease_seconds(None, attempts=0, failed=True, **often) == 60.0

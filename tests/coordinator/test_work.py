@@ -413,3 +413,17 @@ def test_a_failure_is_confirmed(failures: str, alone: bool, confirmed: list[bool
     seen = [work.fail(2, worker, task, alone) for task, worker in enumerate(failures)]
     assert seen == confirmed
     assert not work.fail(3, "a", 9, alone)
+
+
+def test_what_failed_before_is_known_by_lease_and_by_unit() -> None:
+    work = Work(0, 12)
+    one = claimed(work, 4, "a", 1)
+    assert not work.failed_before(one.claim.range)
+    work.leave(one, 1.0, Blame(frozenset("a"), failures=1))
+    assert [work.failed_before(part) for part in free(work)] == [True, False]
+    work.fail(9, "b", 2, alone=False)
+    assert [work.failed_before(Range(*span)) for span in ((8, 9), (9, 10), (10, 12))] == [
+        False,
+        True,
+        False,
+    ]
