@@ -81,9 +81,7 @@ class Dispatch:
     def has_offers(self) -> bool:
         """Whether anything is free."""
         wanted = self._members_wanted()
-        if next(self._offers(wanted), None) is not None:
-            return True
-        return wanted and self.room_ahead > 0
+        return bool(self._offers(wanted)) or (wanted and self.room_ahead > 0)
 
     @property
     def room_ahead(self) -> int:
@@ -113,7 +111,11 @@ class Dispatch:
         """The largest of what is late goes to the fastest who wait, in parts where it is too large
         for one; the first result of any unit counts."""
         last = work.missing <= LAST_SHARE * work.size
-        claims = [claim for claim in work.insurable() if self._copies_of(claim, last, now) > 0]
+        claims = [
+            claim
+            for claim in work.insurable(math.inf if last else now)
+            if self._copies_of(claim, last, now) > 0
+        ]
         claims.sort(key=lambda claim: claim.left, reverse=True)
         waiting = list(islice(self._roster.idle.values(), OFFERS_AT_ONCE)) if claims else []
         waiting.sort(key=lambda session: (session.pace.measured, session.speed))
@@ -148,13 +150,12 @@ class Dispatch:
 
     def feed(self, session: Session, now: float) -> bool:
         """Lease to this session as much as it has room for and is its share: whether it got any."""
-        given = 0
-        if self._course.leases and now >= session.rests_until:
-            room = session.spare
-            while given < room and self._lease_something(session, now):
-                given += 1
-        self._roster.note_room(session, now)
-        return given > 0
+        spare = room = session.spare
+        if room > 0 and now >= session.rests_until and self._course.leases:
+            while spare and self._lease_something(session, now):
+                spare -= 1
+        self._roster.note_spare(session, spare, now)
+        return spare < room
 
     def _lease_something(self, session: Session, now: float) -> bool:
         """The most useful first: what the run waits for, then what it will need."""
@@ -165,23 +166,25 @@ class Dispatch:
                 return True
         return wanted and (room := self.room_ahead) > 0 and self._lease_early(session, room, now)
 
-    def _offers(self, wanted: bool) -> Iterator[Offer]:
+    def _offers(self, wanted: bool) -> list[Offer]:
         """What is free and the run waits for, the most useful first; members where they are
         `wanted`."""
-        current = None
+        offers: list[Offer] = []
+        current, version = None, self._course.version
         for evaluation in self._evaluations.under_way:
             if evaluation.work.unleased.total:
-                if wanted and evaluation.version == self._course.version:
-                    current = Offer("centre", evaluation.version, evaluation.work)
+                offer = Offer("centre", evaluation.version, evaluation.work)
+                if wanted and evaluation.version == version:
+                    current = offer
                 else:
-                    yield Offer("centre", evaluation.version, evaluation.work)
-        if not wanted:
-            return
-        batches = self._batches
-        if not self._course.updating and batches.open.work.unleased.total:
-            yield Offer("members", self._course.version, batches.open.work)
-        if current is not None:
-            yield current
+                    offers.append(offer)
+        if wanted:
+            work = self._batches.open.work
+            if work.unleased.total and not self._course.updating:
+                offers.append(Offer("members", version, work))
+            if current is not None:
+                offers.append(current)
+        return offers
 
     def _awaited(self) -> Iterator[Work]:
         """What has no free unit any more and holds the run up."""

@@ -49,9 +49,11 @@ class Keeping:
         id = arrived.session
         name = (id, arrived.name)
         count = self._of.get(id, 0)
-        if name in self._unplaced or name in self._placed:
+        known = len(self._unplaced)
+        if name not in self._placed:
+            self._unplaced.setdefault(name, arrived)
+        if len(self._unplaced) == known:
             return count
-        self._unplaced[name] = arrived
         self._of[id] = count + 1
         return count + 1
 
@@ -107,4 +109,6 @@ def _places(arrived: Arrived) -> list[tuple[int, int]]:
     """Where a result is found by those that have a unit in common with it."""
     whole = -1 if arrived.kind == "members" else arrived.version
     first, last = arrived.first // NEAR, (arrived.first + arrived.count - 1) // NEAR
+    if first == last:
+        return [(whole, first)]
     return [(whole, place) for place in range(first, last + 1)]

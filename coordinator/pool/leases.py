@@ -187,6 +187,8 @@ class Leases:
             return None
         if lease.kind != event.kind or lease.version != event.version:
             return None
+        if event.part is None:
+            return lease if event.first == lease.first and event.count == lease.count else None
         return lease if event.leased == (lease.first, lease.count) else None
 
     def run_out(self, now: float) -> Iterator[Lease]:

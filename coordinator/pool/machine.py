@@ -151,7 +151,14 @@ class Pool:
                 self._intake.kept(event, now)
         else:
             self._note(event, now)
-            usual = _is_usual(event)
+            # Nothing is free and no evaluation over because of a usual result: who waits is fed
+            # with the next tick at the latest.
+            usual = (
+                isinstance(event, Arrived)
+                and event.kind == "members"
+                and not event.failed
+                and event.part is None
+            )
             if not usual:
                 self._conclude_evaluations()
             if self._batches.open.work.missing <= self._batches.spare:
@@ -491,14 +498,3 @@ class Pool:
         self._acknowledge_all()
         self._course.ended = True
         self._commands.append(EndRun(version, reached, reason))
-
-
-def _is_usual(event: Event) -> bool:
-    """Whether nothing is free and no evaluation over because of this event: who waits is fed with
-    the next tick at the latest."""
-    return (
-        isinstance(event, Arrived)
-        and event.kind == "members"
-        and not event.failed
-        and event.part is None
-    )

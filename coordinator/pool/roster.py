@@ -66,6 +66,8 @@ class Session:
     """why it failed or lost its last task that did not come back"""
     proven: bool = False
     """it has returned a task"""
+    weight: float = 0.0
+    """its part of the speed that is summed up; 0 while it takes no work or was not measured"""
     unkept: int = 0
     """accepted results of it that may still be lost"""
     stands_by: bool = False
@@ -126,7 +128,8 @@ class Roster:
         """sessions of workers"""
         self._eligible: dict[str, int] = {}
         self._takers = 0
-        self._weights: dict[SessionId, float] = {}
+        self._measured = 0
+        """sessions with a weight"""
         self._speed = 0.0
         self.typical_speed = 0.0
         """environment steps per second of the average worker; 0 while none is measured"""
@@ -210,15 +213,15 @@ class Roster:
 
     def reweigh(self, session: Session) -> None:
         """Take a changed speed into account."""
-        weights, pace = self._weights, session.pace
-        if session.credit > 0 and pace.measured:
-            self._speed += pace.speed - weights.get(session.id, 0.0)
-            weights[session.id] = pace.speed
+        pace, before = session.pace, session.weight
+        weight = session.weight = pace.speed if session.credit > 0 and pace.measured else 0.0
+        if not before or not weight:
+            self._measured += (weight > 0.0) - (before > 0.0)
+        if self._measured:
+            self._speed += weight - before
+            self.typical_speed = self._speed / self._measured
         else:
-            self._speed -= weights.pop(session.id, 0.0)
-            if not weights:
-                self._speed = 0.0  # what rounding left
-        self.typical_speed = self._speed / len(weights) if weights else 0.0
+            self._speed = self.typical_speed = 0.0  # and not what rounding left
         self.speed = self.typical_speed * self._takers
 
     def share(self, session: Session) -> float:
@@ -229,7 +232,7 @@ class Roster:
         takers = self._takers or 1
         if not session.pace.measured or self._speed <= 0.0:
             return 1.0 / takers
-        share = session.pace.speed / self._speed * len(self._weights) / takers
+        share = session.pace.speed / self._speed * self._measured / takers
         return share if share < 1.0 else 1.0
 
     def fastest_waiting(self, session: Session) -> Session:
@@ -284,8 +287,12 @@ class Roster:
 
     def note_room(self, session: Session, now: float) -> None:
         """Queue the session for work, last, if it has room for it."""
+        self.note_spare(session, session.spare, now)
+
+    def note_spare(self, session: Session, spare: int, now: float) -> None:
+        """Likewise, where it is known how many tasks it can take."""
         queue = None
-        if session.spare > 0 and now >= session.rests_until:
+        if spare > 0 and now >= session.rests_until:
             queue = self.roomy if session.leases else self.idle
         if queue is not None or session.queue is not None:
             self._queue(session, queue)

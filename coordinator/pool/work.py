@@ -113,10 +113,11 @@ class Lease(msgspec.Struct, eq=False):
 
     def came(self, first: int, end: int) -> int:
         """Units `[first, end)` came back: how many of them for the first time."""
-        before = self.left
-        if (first, end) == (self.first, self.first + self.count):
+        if first == self.first and end == first + self.count:
+            before = self.count if self.due is None else self.due.total
             self.due = _NOTHING
             return before
+        before = self.left
         if self.due is None:
             self.due = Ranges(self.first, self.first + self.count)
         self.due.remove(first, end)
@@ -351,10 +352,13 @@ class Work:
         """Nothing is awaited any more: let go of the leases, which hold on to this."""
         self._latest = []
 
-    def insurable(self) -> list[Claim]:
-        """The open claims that others may be given as well, those first that were made first."""
+    def insurable(self, until: float) -> list[Claim]:
+        """The open claims, overdue by then, that others may be given as well; those first that were
+        made first."""
         oldest = islice(self._claims.values(), LOOKS)
-        return [claim for claim in oldest if not claim.range.suspect]
+        return [
+            claim for claim in oldest if claim.leases[0].overdue <= until and not claim.range.suspect
+        ]
 
     def split(self, claim: Claim, count: int, now: float) -> Claim:
         """A new claim of the last `count` units, fewer than all, that this one holds.

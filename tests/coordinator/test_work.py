@@ -186,9 +186,9 @@ def test_what_is_open_may_be_insured_the_oldest_first() -> None:
     one, two, three = (
         claimed(work, 4, worker, n) for worker, n in zip("abc", (1, 2, 3), strict=True)
     )
-    assert work.insurable() == [one.claim, two.claim, three.claim]
+    assert work.insurable(math.inf) == [one.claim, two.claim, three.claim]
     work.settle(two.claim)
-    assert work.insurable() == [one.claim, three.claim]
+    assert work.insurable(math.inf) == [one.claim, three.claim]
 
 
 def test_the_end_of_a_claim_may_go_to_another_and_the_first_result_of_a_unit_counts() -> None:
@@ -344,10 +344,10 @@ def test_what_failed_twice_gets_no_copy() -> None:
     work = Work(0, 2)
     fail_again(work, "a", 1)
     one = claimed(work, 2, "b", 2, overdue=5.0)
-    assert work.insurable() == [one.claim]
+    assert work.insurable(math.inf) == [one.claim]
     work.leave(one, 1.0, Blame(frozenset("b"), failures=1))
     claimed(work, 2, "c", 3, overdue=5.0)
-    assert not work.insurable()
+    assert not work.insurable(math.inf)
 
 
 def test_a_unit_is_set_aside_after_enough_failures_and_comes_back() -> None:
