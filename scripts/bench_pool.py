@@ -5,19 +5,23 @@
 Workers differ in speed (log-normal, sigma 1), a fifth of them leaves each minute, a twentieth
 vanishes, and as many join. Each size has as many directions for each worker and as many results
 between two ticks, and what is measured are whole batches, from one update to another: so the
-events are of the same kinds. The sizes take turns, so that another load on the machine meets them
-all. Only this thread's time inside the pool counts. Prints for each size events a second on this
-core, microseconds an event, the slowest event, and the share of each kind of event; at the end
-what an event costs beside one with 100 workers.
+events are of the same kinds. Each size has a process of its own, as a coordinator has; they take
+turns, so that another load on the machine meets them all. Only this thread's time inside the pool
+counts, less what it takes to read its clock. Prints for each size events a second on this core,
+microseconds an event, the slowest event, and the share of each kind of event; at the end what an
+event costs beside one with 100 workers.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+import multiprocessing
 import statistics
 import sys
+import time
 from collections import Counter
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -72,6 +76,7 @@ class Measured:
         """seconds of an event, over each PART_EVENTS"""
         self.complete = False
         self._events = events
+        self._clock = clock_seconds()
         self._world = world(workers, preset, seed)
         self.shell = self._world.shell
         self._world.agenda.run(lambda: self.shell.pool.version > 0, math.inf)
@@ -85,7 +90,9 @@ class Measured:
         end = before + PART_EVENTS
         self._world.agenda.run(lambda: self.complete or self.shell.events >= end, math.inf)
         if not self.complete:
-            self.parts.append((self.shell.spent - spent) / (self.shell.events - before))
+            self.parts.append(
+                (self.shell.spent - spent) / (self.shell.events - before) - self._clock
+            )
 
     def observe(self, now: float, event: Event, commands: list[Command]) -> None:
         """The pool was told of this event."""
@@ -97,10 +104,11 @@ class Measured:
 
     def __str__(self) -> str:
         shell, events = self.shell, self.shell.events
+        spent = shell.spent - events * self._clock
         kinds = ", ".join(f"{kind} {n / events:.1%}" for kind, n in self.kinds.most_common())
         return (
-            f"{self.workers:6,} workers: {events / shell.spent:7,.0f} events/s "
-            f"({1e6 * shell.spent / events:.1f} us an event, median of parts "
+            f"{self.workers:6,} workers: {events / spent:7,.0f} events/s "
+            f"({1e6 * spent / events:.1f} us an event, median of parts "
             f"{1e6 * self.median:.1f}, slowest event {1e3 * shell.slowest:.0f} ms), "
             f"{self.kinds['Updated']} updates, {len(shell.pool.sessions):,} sessions\n"
             f"        {events:,} events: {kinds}"
@@ -112,6 +120,41 @@ class Measured:
         return statistics.median(self.parts)
 
 
+def clock_seconds() -> float:
+    """What an event seems to take because the clock is read before and after it."""
+    times = [time.thread_time() for _ in range(10_001)]
+    return (times[-1] - times[0]) / (len(times) - 1)
+
+
+class Process:
+    """A process that measures one size, whenever it is told to go on."""
+
+    def __init__(self, workers: int, preset: str, seed: int, events: int) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._here, there = context.Pipe()
+        self._process = context.Process(
+            target=_measure, args=(there, workers, preset, seed, events), daemon=True
+        )
+        self._process.start()
+        there.close()
+
+    def go_on(self) -> tuple[str, float] | None:
+        """Measure one more part: what was measured and the median part's seconds of an event, once
+        it is the last."""
+        self._here.send(None)
+        result: tuple[str, float] | None = self._here.recv()
+        return result
+
+
+def _measure(asked: Connection, workers: int, preset: str, seed: int, events: int) -> None:
+    measured = Measured(workers, preset, seed, events)
+    spare_the_collector()
+    while not measured.complete:
+        asked.recv()
+        measured.go_on()
+        asked.send((str(measured), measured.median) if measured.complete else None)
+
+
 def main() -> None:
     """Print two lines for each number of workers, and one that compares them."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -119,18 +162,20 @@ def main() -> None:
     parser.add_argument("--preset", choices=sorted(PRESETS), default="quorum")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    measured = [
-        Measured(workers, arguments.preset, arguments.seed, arguments.events) for workers in SIZES
-    ]
-    spare_the_collector()
-    while under_way := [each for each in measured if not each.complete]:
-        for each in under_way:
-            each.go_on()
-    for each in measured:
-        print(each)
-    base = measured[0]
-    others = [f"{each.median / base.median:.2f} with {each.workers:,}" for each in measured[1:]]
-    print(f"cost per event relative to {base.workers} workers: {', '.join(others)}")
+    processes = {
+        workers: Process(workers, arguments.preset, arguments.seed, arguments.events)
+        for workers in SIZES
+    }
+    found: dict[int, tuple[str, float]] = {}
+    while len(found) < len(SIZES):
+        for workers in SIZES:
+            if workers not in found and (result := processes[workers].go_on()) is not None:
+                found[workers] = result
+    for workers in SIZES:
+        print(found[workers][0])
+    base, *larger = SIZES
+    others = [f"{found[each][1] / found[base][1]:.2f} with {each:,}" for each in larger]
+    print(f"cost per event relative to {base} workers: {', '.join(others)}")
 
 
 if __name__ == "__main__":

@@ -357,7 +357,9 @@ class Work:
         made first."""
         oldest = islice(self._claims.values(), LOOKS)
         return [
-            claim for claim in oldest if claim.leases[0].overdue <= until and not claim.range.suspect
+            claim
+            for claim in oldest
+            if claim.leases[0].overdue <= until and not claim.range.suspect
         ]
 
     def split(self, claim: Claim, count: int, now: float) -> Claim:
