@@ -25,6 +25,8 @@ OFFERS_AT_ONCE = 1000
 FRUITLESS_OFFERS = 4
 """So many more may have no use for it than take it, before the rest must wait for the next event:
 bounds what an event costs."""
+INSURED_EVERY = 0.025
+"""Seconds between two looks for what is to be copied, at least: they go through all that is out."""
 LAST_SHARE = 0.02
 """The last units of a batch, this part of it, are copied without being overdue: that costs no more
 than this part, and the batch ends with the fastest of those who wait, not with who is slow, lost or
@@ -77,6 +79,7 @@ class Dispatch:
         self._copies = spec.pool.copies
         self._spared = spec.pool.max_staleness - 1
         self._minimum_seconds = spec.pool.minimum_task_seconds
+        self._insured = -math.inf
 
     def has_offers(self) -> bool:
         """Whether anything is free."""
@@ -101,8 +104,9 @@ class Dispatch:
 
         Only now and then: a copy is made long after its lease began, and no result waits for it.
         """
-        if not self._copies or not self._course.leases:
+        if not self._copies or not self._course.leases or now < self._insured + INSURED_EVERY:
             return
+        self._insured = now
         for work in self._awaited():
             if self._roster.idle:
                 self._insure(work, now)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from coordinator.pool.dispatch import MOST_HOLDERS
+from coordinator.pool.dispatch import INSURED_EVERY, MOST_HOLDERS, Dispatch
 from coordinator.pool.events import CloseBatch, Heard, Joined, SendTask, SessionId, Tick, Updated
+from coordinator.pool.work import Work
 from tests.coordinator.driver import A, B, Driver, of, piece, tasks, units
 from tests.coordinator.simulation import Environment, spec
 
@@ -236,3 +239,19 @@ def test_what_a_worker_still_did_when_its_lease_ran_out_is_no_time_of_its_next_t
     driver.finish(old, after=1.0, environment=EVEN)
     driver.finish(new, after=0.1 * new.count, environment=EVEN)
     assert driver.pool.sessions[A].speed == pytest.approx(2000.0)
+
+
+def test_what_is_to_be_copied_is_looked_for_at_intervals_however_often_the_clock_ticks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[float] = []
+    driver = Driver(spec(32, pool={"copies": 1}))
+
+    def look(_: Dispatch) -> Iterator[Work]:
+        looks.append(driver.now)
+        return iter(())
+
+    monkeypatch.setattr(Dispatch, "_awaited", look)
+    for _ in range(10 * round(INSURED_EVERY / 0.001)):
+        driver.send(Tick(), after=0.001)
+    assert 9 <= len(looks) <= 10
