@@ -11,9 +11,9 @@ Name = Annotated[str | None, typer.Option(help="Name of the run; by default from
 Seed = Annotated[
     int | None, typer.Option(help="Names every random number of the run; by default 0.")
 ]
-Policy = Annotated[str | None, typer.Option(help="linear or mlp, the default.")]
+Policy = Annotated[str | None, typer.Option(help="linear, mlp (the default) or gru.")]
 Hidden = Annotated[
-    str | None, typer.Option(help="Widths of the hidden layers of an mlp, for example 64,64.")
+    str | None, typer.Option(help="Widths of the layers of an mlp or gru, for example 64,64.")
 ]
 Population = Annotated[int | None, typer.Option(help="Members of an update; even.")]
 Sigma = Annotated[float | None, typer.Option(help="Size of the perturbations.")]

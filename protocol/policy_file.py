@@ -22,16 +22,16 @@ class PolicyError(ShoalError):
 def to_tensors(
     spec: RunSpec, theta: NDArray[np.float32], statistics: Statistics | None
 ) -> dict[str, NDArray[np.float32]]:
-    """Named tensors of a policy: `layers.<i>.weight` (outputs, inputs), `layers.<i>.bias`, and with
-    a normaliser `observation.mean` and `observation.inverse_deviation`.
+    """Named tensors of a policy: those of `spec.tensors`, and with a normaliser
+    `observation.mean` and `observation.inverse_deviation`.
 
     `theta` has shape (spec.size,).
     """
     tensors: dict[str, NDArray[np.float32]] = {}
     place = 0
-    for name, shape in _layout(spec):
-        end = place + int(np.prod(shape))
-        tensors[name] = theta[place:end].reshape(shape)
+    for part in spec.tensors:
+        end = place + part.size
+        tensors[part.name] = theta[place:end].reshape(part.shape)
         place = end
     if statistics is not None:
         tensors["observation.mean"], tensors["observation.inverse_deviation"] = statistics
@@ -46,7 +46,7 @@ def from_tensors(
     Raises `PolicyError`, which names `file`, where a tensor is missing or of another shape.
     """
     parts = []
-    for name, shape in _layout(spec):
+    for name, shape in spec.tensors:
         tensor = tensors.get(name)
         if tensor is None or tensor.shape != shape or tensor.dtype != np.float32:
             raise PolicyError(
@@ -62,12 +62,3 @@ def from_tensors(
     if mean is None or inverse is None or not mean.shape == inverse.shape == shape:
         raise PolicyError(f"{file} lacks the observation statistics that spec.toml asks for")
     return theta, (mean, inverse)
-
-
-def _layout(spec: RunSpec) -> list[tuple[str, tuple[int, ...]]]:
-    """Name and shape of each tensor of parameters, in the order of theta."""
-    layout: list[tuple[str, tuple[int, ...]]] = []
-    for index, (inputs, outputs) in enumerate(spec.layers):
-        layout.append((f"layers.{index}.weight", (outputs, inputs)))
-        layout.append((f"layers.{index}.bias", (outputs,)))
-    return layout

@@ -33,7 +33,9 @@ def arithmetic(spec: RunSpec) -> Arithmetic:
 def initial_state(spec: RunSpec) -> State:
     """Version 0, where the spec alone defines it: not with `given` initialisation."""
     policy = spec.policy
-    theta = state.initial_theta(spec.seed, spec.layers, policy.initialisation, policy.initial_scale)
+    theta = state.initial_theta(
+        spec.seed, spec.tensors, policy.initialisation, policy.initial_scale
+    )
     return state.initial_state(arithmetic(spec), theta, spec.strategy.sigma)
 
 

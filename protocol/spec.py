@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import math
 import re
@@ -14,8 +13,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from protocol import networks
 from protocol.errors import ShoalError
 from protocol.mistakes import explain
+from protocol.networks import Tensor
 from protocol.packing import WireError, pack, unpack
 
 PROTOCOL_VERSION = 1
@@ -109,13 +110,15 @@ class EnvironmentSpec(Section, frozen=True, kw_only=True):
 
 
 class PolicySpec(Section, frozen=True, kw_only=True):
-    """A built-in policy: `linear`, or `mlp` with its hidden layers."""
+    """A built-in policy: `linear`, `mlp` with its hidden layers, or `gru`, which remembers."""
 
-    kind: Literal["linear", "mlp"] = "mlp"
+    kind: Literal["linear", "mlp", "gru"] = "mlp"
+    """`gru`: gated recurrent units in layers, whose states are zero when an episode begins, and a
+    linear readout of the states of all layers."""
     hidden: Annotated[
         tuple[Annotated[int, msgspec.Meta(ge=1, le=1 << 16)], ...], msgspec.Meta(max_length=8)
     ] = (32,)
-    """Widths of the hidden layers of an `mlp`."""
+    """Widths of the hidden layers of an `mlp`, units of the layers of a `gru`."""
     activation: Literal["tanh", "relu"] = "tanh"
     """Between the layers of an `mlp`."""
     squash: Literal["clip", "tanh"] = "clip"
@@ -236,15 +239,19 @@ class RunSpec(Section, frozen=True, kw_only=True):
         return self.strategy.population // 2
 
     @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """What the parameters are, in the order of theta."""
+        return tensors(self.policy, self.environment)
+
+    @property
     def layers(self) -> tuple[tuple[int, int], ...]:
-        """(inputs, outputs) of each dense layer; its parameters are weights (outputs, inputs), row
-        by row, then biases (outputs,)."""
-        return layers(self.policy, self.environment)
+        """(inputs, outputs) of each tensor of weights."""
+        return networks.layers(self.tensors)
 
     @property
     def size(self) -> int:
         """Number of parameters."""
-        return sum(inputs * outputs + outputs for inputs, outputs in self.layers)
+        return sum(tensor.size for tensor in self.tensors)
 
     @property
     def versions_kept(self) -> int:
@@ -260,11 +267,13 @@ class RunSpec(Section, frozen=True, kw_only=True):
         return hashlib.blake2b(to_bytes(self), digest_size=16).digest()
 
 
-def layers(policy: PolicySpec, environment: EnvironmentSpec) -> tuple[tuple[int, int], ...]:
-    """(inputs, outputs) of each dense layer of a built-in policy in this environment."""
+def tensors(policy: PolicySpec, environment: EnvironmentSpec) -> tuple[Tensor, ...]:
+    """What the parameters of a built-in policy in this environment are, in the order of theta."""
+    inputs, outputs = environment.observation.size, environment.action.size
+    if policy.kind == "gru":
+        return networks.recurrent(inputs, policy.hidden, outputs)
     hidden = policy.hidden if policy.kind == "mlp" else ()
-    widths = (environment.observation.size, *hidden, environment.action.size)
-    return tuple(itertools.pairwise(widths))
+    return networks.dense((inputs, *hidden, outputs))
 
 
 def parse(raw: Mapping[str, Any]) -> RunSpec:
@@ -382,7 +391,7 @@ def _without_negative_zero(value: Any) -> Any:
 def _check_together(spec: RunSpec) -> None:
     """Rules that tie fields to each other, and those that a type can't tell."""
     _check_environment(spec.environment)
-    if spec.policy.kind == "mlp" and not spec.policy.hidden:
+    if spec.policy.kind != "linear" and not spec.policy.hidden:
         raise SpecError('policy.hidden is empty: give its layers, or use policy.kind = "linear"')
     if (spec.policy.initialisation == "given") != bool(spec.policy.initial_digest):
         raise SpecError(

@@ -11,6 +11,7 @@ import argparse
 import json
 import statistics
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.replay import initial_state
 from protocol.spec import RunSpec, parse
 from worker.evaluation import environments
 from worker.evaluation.jobs import EvaluationJob, Normalization
@@ -70,8 +72,12 @@ class RecordingMaker:
         return Recorder(self.maker.make(), self.record)
 
 
-def cartpole(*, normalized: bool) -> RunSpec:
-    """CartPole-v1 with an MLP 4-32-2."""
+MLP = {"kind": "mlp", "hidden": [32]}
+GRU = {"kind": "gru", "hidden": [5, 5]}  # 367 parameters
+
+
+def cartpole(policy: Mapping[str, Any], *, normalized: bool) -> RunSpec:
+    """CartPole-v1 with that policy."""
     return parse(
         {
             "name": "bench",
@@ -80,7 +86,7 @@ def cartpole(*, normalized: bool) -> RunSpec:
                 "observation": {"kind": "box", "shape": [4]},
                 "action": {"kind": "discrete", "n": 2},
             },
-            "policy": {"kind": "mlp", "hidden": [32]},
+            "policy": policy,
             "normalizer": {"enabled": normalized},
         }
     )
@@ -169,14 +175,20 @@ def main() -> None:
     options = parser.parse_args()
     results = []
     for normalized in (False, True):
-        spec = cartpole(normalized=normalized)
+        spec = cartpole(MLP, normalized=normalized)
         untrained = np.zeros(spec.size, dtype=np.float32)
         cases = (
             Case("short", EvaluationJob("members", 0, 0, 200, 1, 0.5), untrained),
             Case("long", EvaluationJob("members", 0, 0, 16, 1, 1e-3), balancing(spec)),
         )
         results += [compare(spec, case, options.turns) for case in cases]
-    print("CartPole-v1, MLP 4-32-2, one process; steps/s (medians), ratios to bare loops")
+    spec = cartpole(GRU, normalized=False)
+    untrained = initial_state(spec).theta
+    many = Case("gru", EvaluationJob("members", 0, 0, 256, 1, 0.1), untrained)
+    results.append(compare(spec, many, options.turns))
+    print(
+        "CartPole-v1, MLP 4-32-2 or GRU 4-5-5-2, one process; medians of steps/s, ratios to bare loops"
+    )
     print(
         "case   normalizer  steps/episode  lanes      ours    random    replay  /random   /replay"
     )

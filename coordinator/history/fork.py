@@ -87,9 +87,9 @@ def changed_spec(old: RunSpec, version: int, changes: Mapping[str, Any]) -> RunS
     begins = {"initialisation": "given", "initial_digest": _NO_DIGEST_YET}
     raw = run_spec.merge(run_spec.to_plain(old), {"seed": next_seed(old.seed, version)})
     spec = run_spec.parse(run_spec.merge(run_spec.merge(raw, changes), {"policy": begins}))
-    if spec.layers != old.layers:
+    if spec.tensors != old.tensors:
         raise HistoryError(
-            f"the policy would have layers {_shape(spec.layers)}, the parameters of the old run "
+            f"the policy would have weights {_shape(spec.layers)}, the parameters of the old run "
             f"are for {_shape(old.layers)}: leave policy.hidden, policy.kind and the spaces of the "
             "environment as they are, or begin a new run with `shoal host`"
         )

@@ -14,7 +14,8 @@ from protocol import noise
 from protocol.spec import RunSpec
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization
 from worker.evaluation.lanes import centre_seeds, member_seeds
-from worker.policies.dense import arrange, forward
+from worker.policies.dense import forward
+from worker.policies.layers import arrange, shapes_of
 
 Room = tuple[
     NDArray[np.int64],
@@ -192,7 +193,8 @@ def plays(spec: RunSpec) -> bool:
     """Whether a run's episodes are among those that can be played here."""
     environment = spec.environment
     plain = not environment.kwargs and not environment.max_steps and environment.episodes == 1
-    return environment.id in ENVIRONMENTS and plain and not spec.normalizer.enabled
+    plain = plain and spec.policy.kind != "gru" and not spec.normalizer.enabled
+    return environment.id in ENVIRONMENTS and plain
 
 
 class CompiledLanes:
@@ -219,7 +221,7 @@ class CompiledLanes:
             members = noise.members(kind, run_seed, job.first, job.count, theta, job.sigma)
             rows = np.arange(2 * job.count)
         parameters = np.empty_like(members)
-        arrange(members, self._widths, parameters)
+        arrange(members, shapes_of(self.spec.tensors), parameters)
         compiled = ENVIRONMENTS[self.spec.environment.id]
         starts = np.array(
             [np.random.default_rng(s).uniform(-compiled.spread, compiled.spread, 4) for s in seeds]

@@ -64,6 +64,20 @@ def test_tensors_are_the_layers_in_the_order_of_theta() -> None:
     assert set(to_tensors(spec, theta, None)) == {name for name in tensors if "lay" in name}
 
 
+def test_a_recurrent_policy_has_the_tensors_of_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    plain = run_spec.to_plain(spec_of(2, [3, 4], normalised=False))
+    spec = run_spec.parse({**plain, "policy": {"kind": "gru", "hidden": [3, 4]}})
+    theta = np.arange(spec.size, dtype=np.float32)
+    tensors = to_tensors(spec, theta, None)
+    np.testing.assert_array_equal(from_tensors(spec, tensors, FILE)[0], theta)
+    assert list(tensors)[:2] == ["gru.0.weight_ih", "gru.0.weight_hh"]
+    assert list(tensors)[-2:] == ["readout.weight", "readout.bias"]
+    for layer, (inputs, units) in enumerate([(2, 3), (3, 4)]):
+        for name, parameter in torch.nn.GRUCell(inputs, units).named_parameters():
+            assert tensors[f"gru.{layer}.{name}"].shape == tuple(parameter.shape)
+
+
 @pytest.mark.parametrize(
     ("name", "words"),
     [

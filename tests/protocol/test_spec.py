@@ -376,6 +376,25 @@ def test_layers_and_size(sections: dict[str, Any], layers: tuple[Any, ...], size
     assert (spec.layers, spec.size) == (layers, size)
 
 
+@pytest.mark.parametrize(
+    ("observations", "actions", "hidden", "size"), [(4, 2, [5, 5], 367), (6, 3, [5, 5, 5], 603)]
+)
+def test_a_recurrent_policy_has_the_size_of_its_layers_and_readout(
+    observations: int, actions: int, hidden: list[int], size: int
+) -> None:
+    spec = parse(
+        environment={
+            "observation": {"kind": "box", "shape": [observations]},
+            "action": {"kind": "discrete", "n": actions},
+        },
+        policy={"kind": "gru", "hidden": hidden},
+    )
+    assert spec.size == size
+    assert spec.tensors[-2].shape == (actions, 5 * len(hidden))
+    with pytest.raises(SpecError, match=r"policy\.hidden is empty"):
+        parse(policy={"kind": "gru", "hidden": []})
+
+
 def test_spaces_have_a_size() -> None:
     assert Box(shape=()).size == 1
     assert Box(shape=(2, 3)).size == 6

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from protocol import kernels, noise, normalizer, optimizers, snapshot, strategies
+from protocol import kernels, networks, noise, normalizer, optimizers, snapshot, strategies
 from protocol.state import (
     Arithmetic,
     CohortTerms,
@@ -29,7 +29,7 @@ from protocol.state import (
 PATH = Path(__file__).with_name("update_vectors.json")
 COMMENT = "100 updates each; regenerate with: python -m tests.protocol.update_vectors"
 RUN_SEED = 2**63 + 11
-LAYERS = ((5, 16), (16, 3))
+TENSORS = networks.dense((5, 16, 3))
 SIZE = 5 * 16 + 16 + 16 * 3 + 3
 DIMS = 5
 WINDOW = 3
@@ -85,7 +85,7 @@ def run(strategy_kind: str, optimizer_kind: str, noise_kind: str) -> State:
     """The state after UPDATES updates."""
     optimizer = optimizers.make(optimizer_kind, HYPERPARAMETERS)
     arithmetic = Arithmetic(noise_kind, RUN_SEED, optimizer, SIZE, DIMS, WINDOW)
-    theta = initial_theta(RUN_SEED, LAYERS, "scaled", 1.0)
+    theta = initial_theta(RUN_SEED, TENSORS, "scaled", 1.0)
     state = initial_state(arithmetic, theta, sigma=0.1)
     strategy = strategies.get(strategy_kind)()
     for _ in range(UPDATES):

@@ -9,11 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol import noise
+from protocol.policy_file import to_tensors
 from protocol.spec import Box, RunSpec, parse
 from worker.evaluation.jobs import EvaluationJob, Normalization
 from worker.policies import activations
 
 TOYS = "tests.worker.toy_environments"
+GATES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 def run_spec(environment_id: str = "CartPole-v1", **sections: Any) -> RunSpec:
@@ -81,20 +83,58 @@ def tanh(x: NDArray[np.float32]) -> NDArray[np.float32]:
     return np.minimum(np.maximum(x * a / b, np.float32(-1)), np.float32(1))
 
 
+def affine(
+    weights: NDArray[np.float32], bias: NDArray[np.float32], inputs: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Inputs summed in order, then the bias."""
+    total = np.zeros(len(weights), np.float32)
+    for i in range(inputs.size):
+        total = total + weights[:, i] * inputs[i]
+    return total + bias
+
+
+def sigmoid(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The formula of `activations.sigmoid`, in NumPy."""
+    half = np.float32(0.5)
+    return half + half * tanh(half * x)
+
+
+def start(spec: RunSpec) -> list[NDArray[np.float32]]:
+    """What a policy remembers when an episode begins."""
+    return [np.zeros(n, np.float32) for n in spec.policy.hidden if spec.policy.kind == "gru"]
+
+
+def remember(
+    spec: RunSpec,
+    row: NDArray[np.float32],
+    seen: NDArray[np.float32],
+    states: list[NDArray[np.float32]],
+) -> NDArray[np.float32]:
+    """The readout of gated recurrent units, whose states are moved on."""
+    tensors = to_tensors(spec, row, None)
+    current = seen
+    for layer, state in enumerate(states):
+        part = {name: tensors[f"gru.{layer}.{name}"] for name in GATES}
+        new = affine(part["weight_ih"], part["bias_ih"], current)
+        old = affine(part["weight_hh"], part["bias_hh"], state)
+        (r, z, n), (hr, hz, hn) = np.split(new, 3), np.split(old, 3)
+        reset, update = sigmoid(r + hr), sigmoid(z + hz)
+        current = (np.float32(1) - update) * tanh(n + reset * hn) + update * state
+        states[layer] = current
+    return affine(tensors["readout.weight"], tensors["readout.bias"], np.concatenate(states))
+
+
 def outputs(
     spec: RunSpec, row: NDArray[np.float32], seen: NDArray[np.float32]
 ) -> NDArray[np.float32]:
-    """The last layer's outputs for one observation: inputs summed in order, then the bias."""
+    """The last dense layer's outputs for one observation."""
     current, begin = seen, 0
     for layer, (inputs, many) in enumerate(spec.layers):
         if layer:
             current = tanh(current) if spec.policy.activation == "tanh" else np.maximum(current, 0)
         weights = row[begin : begin + inputs * many].reshape(many, inputs)
-        total = np.zeros(many, np.float32)
-        for i in range(inputs):
-            total = total + weights[:, i] * current[i]
         begin += inputs * many + many
-        current = total + row[begin - many : begin]
+        current = affine(weights, row[begin - many : begin], current)
     return current
 
 
@@ -112,9 +152,15 @@ def see(spec: RunSpec, observation: Any, view: Normalization | None) -> NDArray[
     return np.clip((seen - view.mean) * view.inverse_deviation, -clip, clip)
 
 
-def act(spec: RunSpec, row: NDArray[np.float32], seen: NDArray[np.float32]) -> Any:
-    """The action for one input."""
-    out, space = outputs(spec, row, seen), spec.environment.action
+def act(
+    spec: RunSpec,
+    row: NDArray[np.float32],
+    seen: NDArray[np.float32],
+    states: list[NDArray[np.float32]],
+) -> Any:
+    """The action for one input; `states` are moved on."""
+    out = remember(spec, row, seen, states) if states else outputs(spec, row, seen)
+    space = spec.environment.action
     if not isinstance(space, Box):
         return space.start + np.argmax(out)
     low, high = np.array(space.low, np.float32), np.array(space.high, np.float32)
@@ -136,10 +182,10 @@ def play(
         spec.environment.id, max_episode_steps=limit, **spec.environment.kwargs
     )
     observation, _ = environment.reset(seed=seed)
-    total, frames, over = 0.0, [], False
+    total, frames, over, states = 0.0, [], False, start(spec)
     while not over:
         frames.append(see(spec, observation, None))
-        action = act(spec, row, see(spec, observation, view))
+        action = act(spec, row, see(spec, observation, view), states)
         observation, reward, terminated, truncated, _ = environment.step(action)
         total += float(reward)
         over = terminated or truncated
@@ -147,11 +193,14 @@ def play(
 
 
 def returns(
-    spec: RunSpec, job: EvaluationJob, start: NDArray[np.float32], view: Normalization | None = None
+    spec: RunSpec,
+    job: EvaluationJob,
+    parameters: NDArray[np.float32],
+    view: Normalization | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Returns and lengths of a job of members with seeding `pair`."""
     rows = noise.members(
-        spec.strategy.noise, spec.seed, job.first, job.count, start, job.sigma
+        spec.strategy.noise, spec.seed, job.first, job.count, parameters, job.sigma
     ).reshape(job.count, 2, -1)
     values, lengths = np.zeros((job.count, 2)), np.zeros((job.count, 2), np.int64)
     for d in range(job.count):

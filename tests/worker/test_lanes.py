@@ -38,6 +38,9 @@ def assert_same(a: Evaluation, b: Evaluation) -> None:
         ("CartPole-v1", {}),
         ("CartPole-v1", {"policy": {"kind": "linear"}, "strategy": {"noise": "gaussian"}}),
         ("CartPole-v1", {"policy": {"hidden": [6, 7], "activation": "relu"}}),
+        ("CartPole-v1", {"policy": {"kind": "gru", "hidden": [5, 3]}}),
+        ("FrozenLake-v1", {"policy": {"kind": "gru", "hidden": [4]}}),
+        ("ToyMiser-v0", {"policy": {"kind": "gru", "hidden": [4]}}),
         ("Pendulum-v1", {"policy": {"hidden": [4], "squash": "tanh"}}),
         ("FrozenLake-v1", {}),
         ("ToyWalk-v0", {}),
@@ -61,14 +64,22 @@ def test_returns_are_those_of_episodes_played_one_by_one(environment_id, section
 @given(
     environment_id=st.sampled_from(["CartPole-v1", "ToyWalk-v0", "ToyWorn-v0"]),
     trouble=st.sampled_from(["none", "tell", "nan-observation"]),
+    kind=st.sampled_from(["mlp", "gru"]),
     counts=st.tuples(st.integers(1, 12), st.integers(1, 12)),
     parts=st.integers(1, 7),
     order=st.randoms(use_true_random=False),
     block=st.sampled_from([1, 4000, 1 << 26]),
 )
-def test_no_cut_of_the_work_changes_a_return(environment_id, trouble, counts, parts, order, block):
+def test_no_cut_of_the_work_changes_a_return(
+    environment_id, trouble, kind, counts, parts, order, block
+):
     kwargs = {"trouble": trouble} if environment_id == "ToyWalk-v0" else {}
-    spec = run_spec(environment_id, environment={"kwargs": kwargs}, normalizer={"enabled": True})
+    spec = run_spec(
+        environment_id,
+        environment={"kwargs": kwargs},
+        policy={"kind": kind, "hidden": [5]},
+        normalizer={"enabled": True},
+    )
     theta, view = reference.theta(spec), reference.normalization(spec)
     fresh = environment_id == "ToyWorn-v0"
     whole = lanes_of(spec, counts[0], fresh=fresh).evaluate(members(3, 7, 2), theta, view)

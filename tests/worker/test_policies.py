@@ -11,17 +11,24 @@ from hypothesis import strategies as st
 from numba import njit
 
 from protocol import normalizer
+from protocol.policy_file import to_tensors
 from protocol.spec import RunSpec
 from tests.worker import reference
 from tests.worker.reference import run_spec
-from worker.policies import activations
-from worker.policies.dense import DensePolicy, View
+from worker.policies import activations, built_in
+from worker.policies.policy import Policy, View
 
 
 @njit
 def tanh_of(x, out):
     for i in range(x.size):
         out[i] = activations.tanh(x[i])
+
+
+@njit
+def sigmoid_of(x, out):
+    for i in range(x.size):
+        out[i] = activations.sigmoid(x[i])
 
 
 def spec_of(hidden: list[int], inputs: int = 3, actions: int = 2, **policy: Any) -> RunSpec:
@@ -41,9 +48,9 @@ def plain_view(spec: RunSpec) -> View:
     return View(none, none, np.float32(10), nothing, nothing, sums)
 
 
-def policy_with(spec: RunSpec, observations: Any, rows: Any) -> tuple[DensePolicy, Any]:
+def policy_with(spec: RunSpec, observations: Any, rows: Any) -> tuple[Policy, Any]:
     """A policy that has seen `observations`, one lane each, and its arranged parameters."""
-    policy = DensePolicy(spec.policy, spec.environment, len(observations))
+    policy = built_in.make(spec.policy, spec.environment, len(observations))
     for target, observation in zip(policy.targets, observations, strict=True):
         target[...] = observation
     policy.rows[:] = np.arange(len(rows))
@@ -55,7 +62,7 @@ def policy_with(spec: RunSpec, observations: Any, rows: Any) -> tuple[DensePolic
 def outputs_of(spec: RunSpec, observations: Any, rows: Any) -> Any:
     policy, arranged = policy_with(spec, observations, rows)
     assert policy.act(np.arange(len(rows)), arranged, plain_view(spec)) is not None
-    return policy._outputs
+    return policy.outputs
 
 
 def test_tanh_is_accurate_odd_and_bounded():
@@ -75,6 +82,15 @@ def test_tanh_is_accurate_odd_and_bounded():
     np.testing.assert_array_equal(mirrored, -out)
     assert np.abs(out).max() == 1.0
     np.testing.assert_array_equal(out, reference.tanh(x))
+
+
+def test_sigmoid_is_accurate_and_bounded():
+    x = np.linspace(-40, 40, 20_001, dtype=np.float32)
+    out = np.empty_like(x)
+    sigmoid_of(x, out)
+    np.testing.assert_allclose(out, 1 / (1 + np.exp(-x.astype(np.float64))), atol=2e-7)
+    assert out.min() == 0.0 and out.max() == 1.0
+    np.testing.assert_array_equal(out, reference.sigmoid(x))
 
 
 def test_activations_pass_nan_on():
@@ -140,9 +156,9 @@ def test_a_lane_acts_the_same_in_any_company(lanes):
     rows = rng.normal(size=(8, spec.size)).astype(np.float32)
     policy, arranged = policy_with(spec, rng.normal(size=(8, 3)), rows)
     policy.act(np.arange(8), arranged, plain_view(spec))
-    alone = policy._outputs.copy()
+    alone = policy.outputs.copy()
     policy.act(np.array(lanes), arranged, plain_view(spec))
-    np.testing.assert_array_equal(policy._outputs[: len(lanes)], alone[lanes])
+    np.testing.assert_array_equal(policy.outputs[: len(lanes)], alone[lanes])
 
 
 def test_lanes_may_share_a_row():
@@ -154,7 +170,7 @@ def test_lanes_may_share_a_row():
     policy.act(np.arange(3), arranged, plain_view(spec))
     for lane in range(3):
         expected = reference.outputs(spec, rows[2], policy.observations[lane])
-        np.testing.assert_array_equal(policy._outputs[lane], expected)
+        np.testing.assert_array_equal(policy.outputs[lane], expected)
 
 
 def test_the_first_maximum_is_chosen_from_the_start_of_the_space():
@@ -177,7 +193,7 @@ def test_continuous_actions_lie_in_their_bounds(squash):
     for lane, action in enumerate(actions):
         assert action.shape == (2, 1) and action.dtype == np.float32
         assert (action >= [[-1.0], [0.0]]).all() and (action <= [[1.0], [3.0]]).all()
-        expected = reference.act(spec, rows[lane], observations[lane].ravel())
+        expected = reference.act(spec, rows[lane], observations[lane].ravel(), [])
         np.testing.assert_array_equal(action, expected)
     kept = actions[0].copy()
     policy.observations[:] = 0
@@ -201,7 +217,7 @@ def test_normalised_observations_are_clipped_and_frames_are_counted_exactly():
         seen = reference.see(spec, observations[lane], measure)
         assert np.abs(seen).max() <= 1.5
         np.testing.assert_array_equal(
-            policy._outputs[lane], reference.outputs(spec, rows[lane], seen)
+            policy.outputs[lane], reference.outputs(spec, rows[lane], seen)
         )
     quantised = np.rint((observations.astype(np.float64) - measure.shift) * measure.scale)
     for slot, lanes in enumerate([[1], [0, 2]]):
@@ -235,6 +251,99 @@ def test_a_value_outside_a_discrete_space_is_unsound(rung):
     assert not policy.sound(0)
 
 
+def recurrent_spec(hidden: list[int], inputs: int = 3, actions: int = 2) -> RunSpec:
+    return spec_of(hidden, inputs, actions, kind="gru")
+
+
+def recurrent_outputs(spec: RunSpec, frames: Any, rows: Any) -> Any:
+    """Outputs at each of the frames, shape (steps, lanes, inputs), from the zero state on."""
+    policy, arranged = policy_with(spec, frames[0], rows)
+    found = []
+    for observations in frames:
+        policy.observations[:] = observations
+        assert policy.act(np.arange(len(rows)), arranged, plain_view(spec)) is not None
+        found.append(policy.outputs.copy())
+    return np.array(found)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    inputs=st.integers(1, 20),
+    hidden=st.lists(st.integers(1, 12), min_size=1, max_size=3),
+    actions=st.integers(1, 12),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_recurrent_units_are_the_plain_sums_in_order(inputs, hidden, actions, seed):
+    spec = recurrent_spec(hidden, inputs, actions)
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(0, 1, (3, spec.size)).astype(np.float32)
+    frames = rng.normal(0, 3, (4, 3, inputs)).astype(np.float32)
+    found = recurrent_outputs(spec, frames, rows)
+    for lane in range(3):
+        states = reference.start(spec)
+        for step in range(4):
+            expected = reference.remember(spec, rows[lane], frames[step, lane], states)
+            np.testing.assert_array_equal(found[step, lane], expected)
+
+
+def test_recurrent_units_agree_with_torch():
+    torch = pytest.importorskip("torch")
+    spec = recurrent_spec([8, 8], 6, 3)
+    row = reference.theta(spec, 3)
+    tensors = {name: torch.from_numpy(t) for name, t in to_tensors(spec, row, None).items()}
+    units = torch.nn.GRU(6, 8, num_layers=2)
+    # Ours are named gru.<layer>.<name>, those of a torch GRU <name>_l<layer>.
+    units.load_state_dict(
+        {
+            f"{name}_l{layer}": tensors[f"gru.{layer}.{name}"]
+            for layer in (0, 1)
+            for name in reference.GATES
+        }
+    )
+    frames = np.random.default_rng(4).normal(size=(30, 5, 6)).astype(np.float32)
+    found = recurrent_outputs(spec, frames, np.tile(row, (5, 1)))
+    state = torch.zeros(2, 5, 8)
+    with torch.no_grad():
+        for step in range(30):
+            _, state = units(torch.from_numpy(frames[step : step + 1]), state)
+            remembered = torch.cat([state[0], state[1]], dim=1)
+            expected = remembered @ tensors["readout.weight"].T + tensors["readout.bias"]
+            np.testing.assert_allclose(found[step], expected.numpy(), rtol=2e-5, atol=2e-5)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(1, 4)), max_size=8),
+    st.randoms(use_true_random=False),
+)
+def test_an_episode_is_remembered_from_its_begin_and_by_its_lane_alone(episodes, order):
+    """Episodes of (lane, row, steps), one after the other in a lane, lanes moved at random."""
+    spec = recurrent_spec([3, 4])
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(6, spec.size)).astype(np.float32)
+    frames = rng.normal(size=(4, 3)).astype(np.float32)
+    policy, arranged = policy_with(spec, np.zeros((4, 3)), rows[:4])
+    arranged = np.empty_like(rows)
+    policy.arrange(rows, arranged)
+    waiting = {lane: [e for e in episodes if e[0] == lane] for lane in range(4)}
+    playing: dict[int, Any] = {}
+    while any(waiting.values()) or playing:
+        for lane in range(4):
+            if lane not in playing and waiting[lane]:
+                _, row, steps = waiting[lane].pop(0)
+                policy.begin(lane, row, -1)
+                playing[lane] = (row, 0, steps, reference.start(spec))
+        moved = order.sample(sorted(playing), order.randint(1, len(playing)))
+        policy.observations[moved] = [frames[playing[lane][1]] for lane in moved]
+        policy.act(np.array(moved), arranged, plain_view(spec))
+        for position, lane in enumerate(moved):
+            row, step, steps, states = playing.pop(lane)
+            expected = reference.remember(spec, rows[row], frames[step], states)
+            np.testing.assert_array_equal(policy.outputs[position], expected)
+            if step + 1 < steps:
+                playing[lane] = (row, step + 1, steps, states)
+
+
 def digest() -> str:
     """What the forward pass gives for some policies, as one hash."""
     found = hashlib.blake2b(digest_size=16)
@@ -244,6 +353,10 @@ def digest() -> str:
         rows = rng.normal(size=(40, spec.size)).astype(np.float32)
         observations = rng.normal(size=(40, 19)).astype(np.float32)
         found.update(outputs_of(spec, observations, rows).tobytes())
+    spec = recurrent_spec([7, 12], 19, 9)
+    rows = rng.normal(size=(40, spec.size)).astype(np.float32)
+    frames = rng.normal(size=(3, 40, 19)).astype(np.float32)
+    found.update(recurrent_outputs(spec, frames, rows).tobytes())
     return found.hexdigest()
 
 

@@ -18,7 +18,8 @@ from protocol.normalizer import ObservationSums
 from protocol.spec import RunSpec
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization, join, split
 from worker.evaluation.playing import Episode, Instances, Maker, Play
-from worker.policies.dense import DensePolicy, View
+from worker.policies import built_in
+from worker.policies.policy import View
 
 BLOCK_BYTES = 64 << 20
 """Members' parameters, or their observation sums, that are in memory at once, unless one pair is
@@ -92,7 +93,7 @@ class Lanes:
 
     def __init__(self, spec: RunSpec, maker: Maker, count: int, *, fresh: bool = False) -> None:
         self.spec = spec
-        self.policy = DensePolicy(spec.policy, spec.environment, count)
+        self.policy = built_in.make(spec.policy, spec.environment, count)
         self.instances = Instances(maker, count, fresh=fresh)
         # Members as they are built, a few at a time, and as the policy reads them.
         self._built = self._rows = np.empty((0, spec.size), dtype=np.float32)

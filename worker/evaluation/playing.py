@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from protocol.messages import LARGEST_RETURN, MAX_FAILURE_REASON
 from worker.evaluation.words import words_of
-from worker.policies.dense import DensePolicy, View
+from worker.policies.policy import Policy, View
 
 Station = tuple[int, Callable[[Any], tuple[Any, Any, bool, bool, Any]], NDArray[Any]]
 """What a step of a lane needs: its number, its environment's step, where the observation goes."""
@@ -103,7 +103,7 @@ class Play:
     def __init__(
         self,
         instances: Instances,
-        policy: DensePolicy,
+        policy: Policy,
         episodes: list[Episode],
         parameters: NDArray[np.float32],
         view: View,
@@ -190,8 +190,7 @@ class Play:
             self.began[lane] = self.tick
             self.cut[lane] = self.tick + self.limit if self.limit else 0
             self.reward[lane] = 0.0
-            self.policy.rows[lane] = episode.row
-            self.policy.slots[lane] = episode.slot
+            self.policy.begin(lane, episode.row, episode.slot)
             if self.instances.fresh:
                 self.discard(lane)
             environment, target = self.instances.of(lane), self.policy.targets[lane]

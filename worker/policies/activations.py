@@ -19,6 +19,7 @@ Q3 = np.float32(0.00032856368)
 Q4 = np.float32(7.776564e-07)
 ZERO = np.float32(0.0)
 ONE = np.float32(1.0)
+HALF = np.float32(0.5)
 
 
 @njit(inline="always", error_model="numpy")
@@ -32,6 +33,12 @@ def tanh(x: np.float32) -> np.float32:
     quotient = x * above / below
     quotient = ONE if quotient > ONE else quotient
     return -ONE if quotient < -ONE else quotient
+
+
+@njit(inline="always", error_model="numpy")
+def sigmoid(x: np.float32) -> np.float32:
+    """Logistic function of a float32, by its tanh: never outside [0, 1]; NaN stays NaN."""
+    return HALF + HALF * tanh(HALF * x)
 
 
 @njit(inline="always", error_model="numpy")

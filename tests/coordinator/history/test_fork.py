@@ -117,7 +117,7 @@ def test_forks_of_one_version_share_fresh_perturbations(forked: Forking) -> None
 @pytest.mark.parametrize(
     ("assignment", "message"),
     [
-        ("policy.hidden=[4]", r"layers 2x4 4x2, the parameters of the old run are for 2x3 3x2"),
+        ("policy.hidden=[4]", r"weights 2x4 4x2, the parameters of the old run are for 2x3 3x2"),
         ("policy.kind='linear'", "leave policy.hidden, policy.kind"),
         ("policy.initialisation='zero'", "policy.initialisation can't be set to 'zero'"),
         ("policy.initial_digest='00'", "policy.initial_digest can't be set"),

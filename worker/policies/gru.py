@@ -1,0 +1,130 @@
+"""Recurrent policies (`gru`) of many lanes at once, each with parameters and states of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from protocol.spec import EnvironmentSpec, PolicySpec
+from worker.policies.activations import sigmoid, tanh
+from worker.policies.layers import dense
+from worker.policies.policy import Policy, View, see, unsound
+
+ONE = np.float32(1.0)
+
+
+@njit(cache=True, error_model="numpy")
+def forward(
+    lanes: NDArray[np.int64],
+    observations: NDArray[np.float32],
+    rows: NDArray[np.int64],
+    parameters: NDArray[np.float32],
+    hidden: NDArray[np.int64],
+    states: NDArray[np.float32],
+    mean: NDArray[np.float32],
+    inverse_deviation: NDArray[np.float32],
+    clip: np.float32,
+    slots: NDArray[np.int64],
+    shift: NDArray[np.float64],
+    scale: NDArray[np.float64],
+    sums: NDArray[np.uint64],
+    scratch: NDArray[np.float32],
+    outputs: NDArray[np.float32],
+) -> int:
+    """Move the states of the lanes named by `lanes` on, and write what the readout makes of them.
+
+    A layer with inputs x and state h (Cho et al. 2014, the reset as in PyTorch):
+    r = sigmoid(Wr x + br + Ur h + cr), z = sigmoid(Wz x + bz + Uz h + cz),
+    n = tanh(Wn x + bn + r (Un h + cn)), h becomes (1 - z) n + z h.
+
+    Returns the number of those lanes whose observation is not finite; where there is one, nothing
+    else has been done.
+
+    Args:
+        lanes: shape (l,), which lanes take part.
+        observations: shape (L, inputs).
+        rows: shape (L,), the row of `parameters` that each lane plays.
+        parameters: shape (members, size), as `layers.arrange` writes them.
+        hidden: units of each layer.
+        states: shape (L, all units), the layers' states in order.
+        mean, inverse_deviation: shape (inputs,), or (0,) for observations as they are.
+        clip: of normalised observations.
+        slots: shape (L,), the entry of `sums` that observes a lane's frames, or -1.
+        shift, scale, sums: see `protocol.kernels.observe_frame`; one (inputs, 4) table per slot.
+        scratch: shape (3, at least the inputs and three times the units of a layer).
+        outputs: shape (at least l, outputs).
+    """
+    broken = unsound(lanes, observations)
+    if broken:
+        return broken
+    for position in range(lanes.size):
+        lane = lanes[position]
+        current = see(
+            observations[lane],
+            mean,
+            inverse_deviation,
+            clip,
+            slots[lane],
+            shift,
+            scale,
+            sums,
+            scratch[0],
+        )
+        row = parameters[rows[lane]]
+        begin = before = 0
+        for units in hidden:
+            gates = 3 * units
+            recurrent = begin + gates * current.size
+            bias = recurrent + gates * units
+            end = bias + 2 * gates
+            state = states[lane, before : before + units]
+            new, old = scratch[1, :gates], scratch[2, :gates]
+            dense(current, row[begin:recurrent], row[bias : bias + gates], new)
+            dense(state, row[recurrent:bias], row[bias + gates : end], old)
+            for i in range(units):
+                reset = sigmoid(new[i] + old[i])
+                update = sigmoid(new[units + i] + old[units + i])
+                value = tanh(new[2 * units + i] + reset * old[2 * units + i])
+                state[i] = (ONE - update) * value + update * state[i]
+            current, begin, before = state, end, before + units
+        weights = row[begin : row.size - outputs.shape[1]]
+        dense(states[lane], weights, row[row.size - outputs.shape[1] :], outputs[position])
+    return 0
+
+
+class GruPolicy(Policy):
+    """One run's `gru` policy on some lanes; a lane's states are zero when an episode begins."""
+
+    def __init__(self, policy: PolicySpec, environment: EnvironmentSpec, lanes: int) -> None:
+        super().__init__(policy, environment, lanes)
+        self._hidden = np.array(policy.hidden, dtype=np.int64)
+        self._states = np.zeros((lanes, sum(policy.hidden)), dtype=np.float32)
+        widest = max(environment.observation.size, 3 * max(policy.hidden))
+        self._scratch = np.empty((3, widest), dtype=np.float32)
+
+    def begin(self, lane: int, row: int, slot: int) -> None:
+        """An episode begins in the lane; see `Policy.begin`."""
+        super().begin(lane, row, slot)
+        self._states[lane] = 0.0
+
+    def forward(self, lanes: NDArray[np.int64], parameters: NDArray[np.float32], view: View) -> int:
+        """Write `outputs`; see `Policy.forward`."""
+        broken: int = forward(
+            lanes,
+            self.observations,
+            self.rows,
+            parameters,
+            self._hidden,
+            self._states,
+            view.mean,
+            view.inverse_deviation,
+            view.clip,
+            self.slots,
+            view.shift,
+            view.scale,
+            view.sums,
+            self._scratch,
+            self.outputs,
+        )
+        return broken
