@@ -187,7 +187,7 @@ def main() -> None:
     many = Case("gru", EvaluationJob("members", 0, 0, 256, 1, 0.1), untrained)
     results.append(compare(spec, many, options.turns))
     print(
-        "CartPole-v1, MLP 4-32-2 or GRU 4-5-5-2, one process; medians of steps/s, ratios to bare loops"
+        "CartPole-v1, MLP 4-32-2 or GRU 4-5-5-2, one process; median steps/s, ratios to bare loops"
     )
     print(
         "case   normalizer  steps/episode  lanes      ours    random    replay  /random   /replay"
