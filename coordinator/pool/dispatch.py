@@ -164,11 +164,17 @@ class Dispatch:
     def _lease_something(self, session: Session, now: float) -> bool:
         """The most useful first: what the run waits for, then what it will need."""
         wanted = self._members_wanted()
-        for offer in self._offers(wanted):
-            pacing = self._leases.pacing(session, offer.kind, now)
-            if self._lease_part(session, offer, pacing, now):
-                return True
-        return wanted and (room := self.room_ahead) > 0 and self._lease_early(session, room, now)
+        updating, batches = self._course.updating, self._batches
+        # As a rule nothing is free but what is begun early, where that is.
+        if self._evaluations.under_way or (not updating and batches.open.work.unleased.total):
+            for offer in self._offers(wanted):
+                pacing = self._leases.pacing(session, offer.kind, now)
+                if self._lease_part(session, offer, pacing, now):
+                    return True
+        if not wanted:
+            return False
+        room = batches.early_room(updating)
+        return room > 0 and self._lease_early(session, room, now)
 
     def _offers(self, wanted: bool) -> list[Offer]:
         """What is free and the run waits for, the most useful first; members where they are

@@ -151,9 +151,9 @@ class Pool:
                 self._intake.kept(event, now)
         else:
             self._note(event, now)
-            # Nothing is free and no evaluation over because of a usual result: who waits is fed
-            # with the next tick at the latest.
-            usual = (
+            # Nothing is free and no evaluation over because of a usual result, or a sign of life:
+            # who waits is fed with the next tick at the latest.
+            usual = isinstance(event, Heard) or (
                 isinstance(event, Arrived)
                 and event.kind == "members"
                 and not event.failed
