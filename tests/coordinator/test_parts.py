@@ -180,9 +180,10 @@ async def test_parts_in_any_order_and_doubled_come_to_the_same_end(
         outcome = await run.outcome()
     assert outcome.params_hash == params_hash(states_of(spec, 6)[-1].theta)
     names = {*one.heard.acknowledged, *other.heard.acknowledged}
-    assert sum(isinstance(name, tuple) for name in names) > 20, "few parts: little is shown"
+    assert sum(isinstance(name, tuple) for name in names) > 10, "few parts: little is shown"
     for worker in (one, other):
-        assert set(worker.heard.acknowledged.values()) <= {"accepted", "duplicate"}
+        # A copy of the batch's last directions may come when the batch is closed.
+        assert set(worker.heard.acknowledged.values()) <= {"accepted", "duplicate", "late"}
 
 
 @pytest.mark.parametrize("seed", range(2))
