@@ -10,8 +10,9 @@ hash beside. Nothing evaluates the centre in either.
 
 Pool and alone run at the same time. Each core has one worker of the pool and one process alone
 pinned to it, which the kernel lets take turns of a few milliseconds, and both have work all the
-time: who waits for the next version alone evaluates something that does not count. So whatever
-slows this machine, a clock that drops or somebody else's load, slows both alike. Each version is a
+time: who waits for the next version alone evaluates something that does not count, and a pool that
+is ahead is stopped until the same batch is done alone. So whatever slows this machine, a clock that
+drops or somebody else's load, slows both alike. Each version is a
 pair of CPU times for the same work; the ratio is that of their sums, with an interval from a
 bootstrap over versions and, where `--rounds` starts everything anew several times, over rounds.
 
@@ -33,6 +34,7 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable
@@ -139,10 +141,19 @@ def cores() -> list[int]:
 
 
 class Gate:
-    """The version whose batch may be evaluated by now."""
+    """Keeps two ways in step: no batch is begun alone before the pool begins it, nor after."""
 
-    def __init__(self) -> None:
-        self.version = -1
+    def __init__(self, version: int = -1) -> None:
+        self.version = version
+        """whose batch may be evaluated alone by now"""
+        self.finished = asyncio.Event()
+        """set while nothing that counts is evaluated alone"""
+        self.finished.set()
+
+    def open(self, version: int) -> None:
+        """Let in a version's batch."""
+        self.version = version
+        self.finished.clear()
 
 
 class Alone:
@@ -180,6 +191,7 @@ class Alone:
             spec = self.past.spec
             steps = await evaluate(self.processes, spec, self.state, spec.directions)
             yield Spent(steps, sum(map(cpu_seconds, self.pids)) - before)
+            gate.finished.set()
 
 
 async def evaluate(processes: list[Evaluators], spec: RunSpec, state: State, count: int) -> int:
@@ -257,15 +269,28 @@ class Pool:
         }
 
     async def follow(self, gate: Gate, first: int, count: int) -> AsyncIterator[Spent]:
-        """What each of so many versions costs from its update to the next; opens the gate."""
+        """What each of so many versions costs from its update to the next; opens the gate.
+
+        The whole pool stands still while the version before is not yet finished alone.
+        """
         before: Spent | None = None
         for version in range(first, first + count + 1):
             made = await self.reach(version)
-            gate.version = version
             now = self._spent(made["env_steps"])
             if before is not None:
                 yield now - before
             before = now
+            if version == first + count:
+                return
+            self._signal(signal.SIGSTOP)
+            await gate.finished.wait()
+            gate.open(version)
+            self._signal(signal.SIGCONT)
+
+    def _signal(self, number: int) -> None:
+        for pids in self.pids.values():
+            for pid in pids:
+                os.kill(pid, number)
 
     def _spent(self, steps: int) -> Spent:
         spent = {kind: sum(map(cpu_seconds, pids)) for kind, pids in self.pids.items()}
@@ -296,8 +321,7 @@ async def beside_itself(case: Case, run_dir: Path, extra: list[str]) -> Round:
         async with Alone.started(past) as one, Alone.started(past) as other:
             found = Round([], [])
             for version in range(case.warm, case.warm + case.counted):
-                gate = Gate()
-                gate.version = version
+                gate = Gate(version)
                 first, second = await asyncio.gather(
                     _all(one.follow(gate, version, 1)), _all(other.follow(gate, version, 1))
                 )
