@@ -231,25 +231,33 @@ def rademacher_members(
     start: int,
     theta: NDArray[np.float32],
     scale: np.float32,
+    order: NDArray[np.int32],
     out: NDArray[np.float32],
 ) -> None:
-    """Rows 2 i and 2 i + 1 of `out` become theta + and - scale * direction (start + i)."""
-    count = out.shape[0] >> 1
-    words = np.empty(CHUNK // 8, np.uint64)
+    """Rows 2 i and 2 i + 1 of `out` become theta + and - scale * direction (start + i).
+
+    Column j of `theta` and `out` is parameter order[j]. Eight directions are put in order at once,
+    as bytes, so that the rows are written straight through.
+    """
+    size, end = theta.size, start + (out.shape[0] >> 1)
+    words = np.empty((size + 63) // 64 * 8, np.uint64)
     octets = words.view(np.uint8)
-    for chunk in range(0, theta.size, CHUNK):
-        length = min(CHUNK, theta.size - chunk)
-        centre = theta[chunk : chunk + length]
-        for block in range(start >> 3, (start + count + 7) >> 3):
-            counter = np.uint64(chunk >> 5)
-            fill_stream(run_seed, NOISE, np.uint64(block), counter, words, (length + 7) >> 3)
-            for direction in range(max(start, 8 * block), min(start + count, 8 * block + 8)):
+    ordered = np.empty(CHUNK, np.uint8)
+    for block in range(start >> 3, (end + 7) >> 3):
+        fill_stream(run_seed, NOISE, np.uint64(block), ZERO, words, (size + 7) >> 3)
+        for chunk in range(0, size, CHUNK):
+            length = min(CHUNK, size - chunk)
+            places = order[chunk : chunk + length]
+            for j in range(length):
+                ordered[j] = octets[places[j]]
+            centre = theta[chunk : chunk + length]
+            for direction in range(max(start, 8 * block), min(end, 8 * block + 8)):
                 mask = np.uint8(1 << (direction & 7))
                 row = 2 * (direction - start)
                 plus = out[row, chunk : chunk + length]
                 minus = out[row + 1, chunk : chunk + length]
                 for j in range(length):
-                    step = scale if octets[j] & mask else -scale
+                    step = scale if ordered[j] & mask else -scale
                     plus[j] = centre[j] + step
                     minus[j] = centre[j] - step
 
@@ -261,24 +269,20 @@ def table_members(
     table: NDArray[np.int16],
     theta: NDArray[np.float32],
     scale: np.float32,
+    order: NDArray[np.int32],
     out: NDArray[np.float32],
 ) -> None:
     """As `rademacher_members`, with table[16-bit word] as the noise; product and sum each round."""
-    words = np.empty(CHUNK // 4, np.uint64)
+    size = theta.size
+    words = np.empty((size + 31) // 32 * 8, np.uint64)
     halves = words.view(np.uint16)
-    for chunk in range(0, theta.size, CHUNK):
-        length = min(CHUNK, theta.size - chunk)
-        centre = theta[chunk : chunk + length]
-        for i in range(out.shape[0] >> 1):
-            counter = np.uint64(chunk >> 4)
-            index = start + np.uint64(i)
-            fill_stream(run_seed, NOISE, index, counter, words, (length + 3) >> 2)
-            plus = out[2 * i, chunk : chunk + length]
-            minus = out[2 * i + 1, chunk : chunk + length]
-            for j in range(length):
-                step = scale * np.float32(table[halves[j]])
-                plus[j] = centre[j] + step
-                minus[j] = centre[j] - step
+    for i in range(out.shape[0] >> 1):
+        fill_stream(run_seed, NOISE, start + np.uint64(i), ZERO, words, (size + 3) >> 2)
+        plus, minus = out[2 * i], out[2 * i + 1]
+        for j in range(size):
+            step = scale * np.float32(table[halves[order[j]]])
+            plus[j] = theta[j] + step
+            minus[j] = theta[j] - step
 
 
 @njit

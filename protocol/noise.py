@@ -145,6 +145,7 @@ def members(
     theta: NDArray[np.float32],
     sigma: float,
     out: NDArray[np.float32] | None = None,
+    order: NDArray[np.int32] | None = None,
 ) -> NDArray[np.float32]:
     """Both members of each of `count` directions; bit for bit those of `member`.
 
@@ -152,6 +153,8 @@ def members(
         theta: float32, shape (size,).
         sigma: as in `member`.
         out: float32, C-contiguous, shape (2 * count, size); made where there is none.
+        order: int32, shape (size,), a permutation: entry j of `theta` and of each row is parameter
+            order[j]. Parameter j where there is none.
 
     Returns:
         `out`: rows +, - of the first direction, then +, - of the next.
@@ -166,12 +169,18 @@ def members(
         raise ValueError(
             f"out of shape {out.shape}, {out.dtype}: must be {shape}, float32, contiguous"
         )
+    if order is None:
+        order = np.arange(theta.size, dtype=np.int32)
+    elif order.shape != theta.shape or order.dtype != np.int32:
+        raise ValueError(
+            f"order of shape {order.shape}, {order.dtype}: must be {theta.shape}, int32"
+        )
     seed, scale = np.uint64(run_seed), np.float32(sigma * unit(kind))
     if kind == RADEMACHER:
-        kernels.rademacher_members(seed, first_direction, theta, scale, out)
+        kernels.rademacher_members(seed, first_direction, theta, scale, order, out)
     else:
         first = np.uint64(first_direction)
-        kernels.table_members(seed, first, gaussian_table(), theta, scale, out)
+        kernels.table_members(seed, first, gaussian_table(), theta, scale, order, out)
     return out
 
 

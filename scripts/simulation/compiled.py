@@ -15,7 +15,7 @@ from protocol.spec import RunSpec
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization
 from worker.evaluation.lanes import centre_seeds, member_seeds
 from worker.policies.dense import forward
-from worker.policies.layers import arrange, shapes_of
+from worker.policies.layers import order
 
 Room = tuple[
     NDArray[np.int64],
@@ -203,6 +203,7 @@ class CompiledLanes:
     def __init__(self, spec: RunSpec) -> None:
         self.spec = spec
         widths = [spec.layers[0][0], *(outputs for _, outputs in spec.layers)]
+        self._order = order(spec.tensors)
         self._widths = np.array(widths, dtype=np.int64)
 
     def evaluate(
@@ -212,16 +213,17 @@ class CompiledLanes:
         normalization: Normalization | None = None,
     ) -> Evaluation:
         """The returns of a job, for which there is no `normalization`; see `Lanes.evaluate`."""
+        ordered = theta[self._order]
         if job.kind == "centre":
-            seeds, members = centre_seeds(self.spec, job), theta[np.newaxis]
+            seeds, members = centre_seeds(self.spec, job), ordered[np.newaxis]
             rows = np.zeros(job.count, dtype=np.int64)
         else:
             seeds = [seed for (seed,) in member_seeds(self.spec, job) for _ in range(2)]
             kind, run_seed = self.spec.strategy.noise, self.spec.seed
-            members = noise.members(kind, run_seed, job.first, job.count, theta, job.sigma)
+            members = noise.members(
+                kind, run_seed, job.first, job.count, ordered, job.sigma, order=self._order
+            )
             rows = np.arange(2 * job.count)
-        parameters = np.empty_like(members)
-        arrange(members, shapes_of(self.spec.tensors), parameters)
         compiled = ENVIRONMENTS[self.spec.environment.id]
         starts = np.array(
             [np.random.default_rng(s).uniform(-compiled.spread, compiled.spread, 4) for s in seeds]
@@ -229,7 +231,7 @@ class CompiledLanes:
         returns, lengths = np.empty(len(seeds)), np.empty(len(seeds), dtype=np.int64)
         rectified = self.spec.policy.activation == "relu"
         compiled.loop(
-            starts, rows, parameters, self._widths, rectified, compiled.limit, returns, lengths
+            starts, rows, members, self._widths, rectified, compiled.limit, returns, lengths
         )
         shape = job.shape
         return Evaluation(job.first, returns.reshape(shape), lengths.reshape(shape))

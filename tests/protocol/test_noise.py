@@ -147,6 +147,24 @@ def test_members_are_two_roundings_of_theta_and_noise(kind, seed, start, count, 
             assert np.array_equal(made[2 * i + (sign < 0)], alone)
 
 
+@given(KINDS, SEEDS, STARTS, st.integers(0, 19), SIZES, st.randoms(use_true_random=False))
+@settings(deadline=None)
+def test_members_in_another_order_are_the_same(kind, seed, start, count, size, random):
+    theta = vectors.theta(size) - np.float32(5)
+    order = np.array(random.sample(range(size), size), np.int32)
+    made = noise.members(kind, seed, start, count, theta[order], 0.1, order=order)
+    for i in range(2 * count):
+        alone = noise.member(kind, seed, start + i // 2, 1 - 2 * (i % 2), theta, 0.1)
+        assert np.array_equal(made[i], alone[order])
+
+
+def test_an_order_of_another_shape_or_type_is_refused():
+    theta = vectors.theta(50)
+    for wrong in (np.arange(49, dtype=np.int32), np.arange(50)):
+        with pytest.raises(ValueError, match="must be"):
+            noise.members("rademacher", 1, 4, 3, theta, 0.1, order=wrong)
+
+
 def test_a_fused_multiply_add_would_be_noticed():
     theta = vectors.theta(4000)
     row = noise.directions("gaussian", 7, 5, 1, theta.size)[0]

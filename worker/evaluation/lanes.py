@@ -26,7 +26,6 @@ BLOCK_BYTES = 64 << 20
 larger."""
 BLOCK_EPISODES = 8192
 """Episodes that are listed at once, unless one pair has more."""
-BUILT_AT_ONCE = 8  # directions: they share a block of the noise stream
 
 FEWEST_LANES = 4
 MOST_LANES = 64
@@ -95,8 +94,7 @@ class Lanes:
         self.spec = spec
         self.policy = built_in.make(spec.policy, spec.environment, count)
         self.instances = Instances(maker, count, fresh=fresh)
-        # Members as they are built, a few at a time, and as the policy reads them.
-        self._built = self._rows = np.empty((0, spec.size), dtype=np.float32)
+        self._rows = np.empty((0, spec.size), dtype=np.float32)
 
     def evaluate(
         self,
@@ -123,8 +121,9 @@ class Lanes:
             kept.clear()
             return join(pieces) if pieces else None
 
+        ordered = theta[self.policy.order]
         for piece in self._blocks(job):
-            block = Block(self, piece, theta, normalization, lambda: pulse(take))
+            block = Block(self, piece, ordered, normalization, lambda: pulse(take))
             block.play.run()
             kept += block.harvest()
             block = None
@@ -135,17 +134,17 @@ class Lanes:
         self.instances.close()
 
     def build(self, job: EvaluationJob, theta: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The members of a block, arranged for the policy: shape (2 * count, size)."""
-        self._built = _room(self._built, 2 * min(job.count, BUILT_AT_ONCE))
-        self._rows = _room(self._rows, 2 * job.count)
-        kind, first, end = self.spec.strategy.noise, job.first, job.first + job.count
-        while first < end:
-            stop = min(end, (first // BUILT_AT_ONCE + 1) * BUILT_AT_ONCE)
-            built = self._built[: 2 * (stop - first)]
-            noise.members(kind, self.spec.seed, first, stop - first, theta, job.sigma, built)
-            self.policy.arrange(built, self._rows[2 * (first - job.first) : 2 * (stop - job.first)])
-            first = stop
-        return self._rows[: 2 * job.count]
+        """The members of a block, shape (2 * count, size); they and `theta` in the policy's order.
+
+        The next call writes over them.
+        """
+        if len(self._rows) < 2 * job.count:
+            self._rows = np.empty((2 * job.count, self.spec.size), dtype=np.float32)
+        rows = self._rows[: 2 * job.count]
+        kind, order = self.spec.strategy.noise, self.policy.order
+        return noise.members(
+            kind, self.spec.seed, job.first, job.count, theta, job.sigma, rows, order
+        )
 
     def _blocks(self, job: EvaluationJob) -> list[EvaluationJob]:
         """A job as consecutive jobs that fit into memory."""
@@ -157,7 +156,7 @@ class Lanes:
 
 
 class Block:
-    """What is played in one pass: a job that fits into memory."""
+    """What is played in one pass: a job that fits into memory; `theta` in the policy's order."""
 
     def __init__(
         self,
@@ -176,8 +175,7 @@ class Block:
         if job.kind == "centre":
             seeds = centre_seeds(spec, job)
             episodes = [Episode(0, place, -1, seed) for place, seed in enumerate(seeds)]
-            parameters = np.empty((1, spec.size), dtype=np.float32)
-            lanes.policy.arrange(theta[np.newaxis], parameters)
+            parameters = theta[np.newaxis]
         else:
             episodes = [
                 Episode(2 * group + mirror, group, group if self.observing else -1, seed)
@@ -234,11 +232,6 @@ def _view(spec: RunSpec, normalization: Normalization | None, sums: NDArray[np.u
         normalization.scale,
         sums,
     )
-
-
-def _room(rows: NDArray[np.float32], count: int) -> NDArray[np.float32]:
-    """`rows`, or a longer array where they are fewer than `count`."""
-    return rows if len(rows) >= count else np.empty((count, rows.shape[1]), dtype=np.float32)
 
 
 def _total(count: int, tables: NDArray[np.uint64]) -> ObservationSums:

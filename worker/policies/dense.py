@@ -40,7 +40,7 @@ def forward(
         lanes: shape (l,), which lanes take part.
         observations: shape (L, inputs).
         rows: shape (L,), the row of `parameters` that each lane plays.
-        parameters: shape (members, size), as `layers.arrange` writes them.
+        parameters: shape (members, size), in the order of `layers.order`.
         widths: shape (layers + 1,): inputs, hidden widths, outputs.
         rectified: relu between the layers, else tanh.
         mean, inverse_deviation: shape (inputs,), or (0,) for observations as they are.

@@ -45,7 +45,7 @@ def forward(
         lanes: shape (l,), which lanes take part.
         observations: shape (L, inputs).
         rows: shape (L,), the row of `parameters` that each lane plays.
-        parameters: shape (members, size), as `layers.arrange` writes them.
+        parameters: shape (members, size), in the order of `layers.order`.
         hidden: units of each layer.
         states: shape (L, all units), the layers' states in order.
         mean, inverse_deviation: shape (inputs,), or (0,) for observations as they are.

@@ -1,4 +1,4 @@
-"""Layers of weights and biases: how their parameters are arranged, and what they make of inputs."""
+"""Layers of weights and biases: in which order they are read, and what they make of inputs."""
 
 from __future__ import annotations
 
@@ -68,50 +68,15 @@ def dense(
         outputs[o] += biases[o]
 
 
-@njit(error_model="numpy")
-def transpose(
-    source: NDArray[np.float32], inputs: int, many: int, target: NDArray[np.float32]
-) -> None:
-    """target[i, o] = source[o, i], both flat, for `many` outputs o of `inputs` inputs i."""
-    eights = many // 8 * 8
-    for o in range(0, eights, 8):
-        # Eight rows side by side fill whole stretches of the target, which a row alone would not.
-        rows = source[o * inputs : (o + 8) * inputs]
-        a, b = rows[:inputs], rows[inputs : 2 * inputs]
-        c, d = rows[2 * inputs : 3 * inputs], rows[3 * inputs : 4 * inputs]
-        e, f = rows[4 * inputs : 5 * inputs], rows[5 * inputs : 6 * inputs]
-        g, h = rows[6 * inputs : 7 * inputs], rows[7 * inputs :]
-        for i in range(inputs):
-            stretch = target[i * many + o : i * many + o + 8]
-            stretch[0], stretch[1], stretch[2], stretch[3] = a[i], b[i], c[i], d[i]
-            stretch[4], stretch[5], stretch[6], stretch[7] = e[i], f[i], g[i], h[i]
-    for o in range(eights, many):
-        for i in range(inputs):
-            target[i * many + o] = source[o * inputs + i]
+def order(tensors: Iterable[Tensor]) -> NDArray[np.int32]:
+    """The order in which policies read parameters, shape (size,): entry j is parameter order[j].
 
-
-@njit(cache=True, error_model="numpy")
-def arrange(
-    parameters: NDArray[np.float32], shapes: NDArray[np.int64], out: NDArray[np.float32]
-) -> None:
-    """Rows of `parameters` with each tensor's weights (o, i) turned to (i, o); biases stay.
-
-    Args:
-        shapes: see `shapes_of`.
+    Each tensor's weights (o, i) are turned to (i, o), so that what one input adds to all outputs
+    lies side by side; biases stay.
     """
-    for row in range(parameters.shape[0]):
-        begin = 0
-        for tensor in range(shapes.shape[0]):
-            many, inputs = shapes[tensor, 0], shapes[tensor, 1]
-            if inputs:
-                end = begin + many * inputs
-                transpose(parameters[row, begin:end], inputs, many, out[row, begin:end])
-            else:
-                end = begin + many
-                out[row, begin:end] = parameters[row, begin:end]
-            begin = end
-
-
-def shapes_of(tensors: Iterable[Tensor]) -> NDArray[np.int64]:
-    """Outputs and inputs of each tensor, shape (tensors, 2); a bias has no inputs."""
-    return np.array([(tensor.shape[0], tensor.inputs) for tensor in tensors], dtype=np.int64)
+    pieces, begin = [], 0
+    for tensor in tensors:
+        places = np.arange(begin, begin + tensor.size, dtype=np.int32).reshape(tensor.shape)
+        pieces.append(places.T.ravel())
+        begin += tensor.size
+    return np.concatenate(pieces)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from protocol.kernels import observe_frame
 from protocol.spec import Box, Discrete, EnvironmentSpec, PolicySpec, tensors
 from worker.policies.activations import tanh
-from worker.policies.layers import arrange, shapes_of
+from worker.policies.layers import order
 
 ZERO = np.float32(0.0)
 
@@ -133,12 +133,13 @@ class Policy(ABC):
         targets: per lane the array that an observation of the environment is assigned to.
         rows: int64 (lanes,), the row of the parameters that each lane plays.
         slots: int64 (lanes,), the entry of the observation sums that counts a lane's frames, or -1.
+        order: int32 (size,): `act` reads parameter order[j] at j.
         outputs: float32 (lanes, outputs), of the lanes that acted last, in their order.
     """
 
     def __init__(self, policy: PolicySpec, environment: EnvironmentSpec, lanes: int) -> None:
         self._seen, self._action = environment.observation, environment.action
-        self._shapes = shapes_of(tensors(policy, environment))
+        self.order = order(tensors(policy, environment))
         self.observations = np.zeros((lanes, self._seen.size), dtype=np.float32)
         self.rows = np.zeros(lanes, dtype=np.int64)
         self.slots = np.full(lanes, -1, dtype=np.int64)
@@ -160,10 +161,6 @@ class Policy(ABC):
         self.rows[lane] = row
         self.slots[lane] = slot
 
-    def arrange(self, parameters: NDArray[np.float32], out: NDArray[np.float32]) -> None:
-        """Write members, shape (m, size), to `out` in the order that `act` reads them."""
-        arrange(parameters, self._shapes, out)
-
     def act(
         self, lanes: NDArray[np.int64], parameters: NDArray[np.float32], view: View
     ) -> list[Any] | None:
@@ -175,7 +172,7 @@ class Policy(ABC):
 
         Args:
             lanes: int64, shape (l,).
-            parameters: members as `arrange` wrote them; `rows` points into it.
+            parameters: members in the policy's `order`; `rows` points into it.
         """
         if isinstance(self._seen, Discrete):
             one_hot(lanes, self._indices, self._seen.start, self.observations)
