@@ -50,7 +50,7 @@ def plain_view(spec: RunSpec) -> View:
 
 def policy_with(spec: RunSpec, observations: Any, rows: Any) -> tuple[Policy, Any]:
     """A policy that has seen `observations`, one lane each, and its arranged parameters."""
-    policy = built_in.make(spec.policy, spec.environment, len(observations))
+    policy = built_in.make(spec, len(observations))
     for target, observation in zip(policy.targets, observations, strict=True):
         target[...] = observation
     policy.rows[:] = np.arange(len(rows))
@@ -329,7 +329,7 @@ def test_an_episode_is_remembered_from_its_begin_and_by_its_lane_alone(episodes,
         for lane in range(4):
             if lane not in playing and waiting[lane]:
                 _, row, steps = waiting[lane].pop(0)
-                policy.begin(lane, row, -1)
+                policy.begin(lane, row, -1, 0)
                 playing[lane] = (row, 0, steps, reference.start(spec))
         moved = order.sample(sorted(playing), order.randint(1, len(playing)))
         policy.observations[moved] = [frames[playing[lane][1]] for lane in moved]

@@ -92,7 +92,7 @@ class Lanes:
 
     def __init__(self, spec: RunSpec, maker: Maker, count: int, *, fresh: bool = False) -> None:
         self.spec = spec
-        self.policy = built_in.make(spec.policy, spec.environment, count)
+        self.policy = built_in.make(spec, count)
         self.instances = Instances(maker, count, fresh=fresh)
         self._rows = np.empty((0, spec.size), dtype=np.float32)
 

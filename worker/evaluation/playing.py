@@ -190,7 +190,7 @@ class Play:
             self.began[lane] = self.tick
             self.cut[lane] = self.tick + self.limit if self.limit else 0
             self.reward[lane] = 0.0
-            self.policy.begin(lane, episode.row, episode.slot)
+            self.policy.begin(lane, episode.row, episode.slot, episode.seed)
             if self.instances.fresh:
                 self.discard(lane)
             environment, target = self.instances.of(lane), self.policy.targets[lane]

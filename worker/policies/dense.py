@@ -6,8 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from protocol import networks
-from protocol.spec import EnvironmentSpec, PolicySpec, tensors
+from protocol.spec import RunSpec
 from worker.policies.activations import relu, tanh
 from worker.policies.layers import dense
 from worker.policies.policy import Policy, View, see, unsound
@@ -92,12 +91,11 @@ def forward(
 class DensePolicy(Policy):
     """One run's `linear` or `mlp` policy on some lanes."""
 
-    def __init__(self, policy: PolicySpec, environment: EnvironmentSpec, lanes: int) -> None:
-        super().__init__(policy, environment, lanes)
-        shapes = networks.layers(tensors(policy, environment))
-        widths = [shapes[0][0], *(outputs for _, outputs in shapes)]
+    def __init__(self, spec: RunSpec, lanes: int) -> None:
+        super().__init__(spec, lanes)
+        widths = [spec.layers[0][0], *(outputs for _, outputs in spec.layers)]
         self._widths = np.array(widths, dtype=np.int64)
-        self._rectified = policy.activation == "relu"
+        self._rectified = spec.policy.activation == "relu"
         self._scratch = np.empty((2, max(widths)), dtype=np.float32)
 
     def forward(self, lanes: NDArray[np.int64], parameters: NDArray[np.float32], view: View) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from protocol.spec import EnvironmentSpec, PolicySpec
+from protocol.spec import RunSpec
 from worker.policies.activations import sigmoid, tanh
 from worker.policies.layers import dense
 from worker.policies.policy import Policy, View, see, unsound
@@ -96,16 +96,17 @@ def forward(
 class GruPolicy(Policy):
     """One run's `gru` policy on some lanes; a lane's states are zero when an episode begins."""
 
-    def __init__(self, policy: PolicySpec, environment: EnvironmentSpec, lanes: int) -> None:
-        super().__init__(policy, environment, lanes)
-        self._hidden = np.array(policy.hidden, dtype=np.int64)
-        self._states = np.zeros((lanes, sum(policy.hidden)), dtype=np.float32)
-        widest = max(environment.observation.size, 3 * max(policy.hidden))
+    def __init__(self, spec: RunSpec, lanes: int) -> None:
+        super().__init__(spec, lanes)
+        hidden = spec.policy.hidden
+        self._hidden = np.array(hidden, dtype=np.int64)
+        self._states = np.zeros((lanes, sum(hidden)), dtype=np.float32)
+        widest = max(spec.environment.observation.size, 3 * max(hidden))
         self._scratch = np.empty((3, widest), dtype=np.float32)
 
-    def begin(self, lane: int, row: int, slot: int) -> None:
+    def begin(self, lane: int, row: int, slot: int, seed: int) -> None:
         """An episode begins in the lane; see `Policy.begin`."""
-        super().begin(lane, row, slot)
+        super().begin(lane, row, slot, seed)
         self._states[lane] = 0.0
 
     def forward(self, lanes: NDArray[np.int64], parameters: NDArray[np.float32], view: View) -> int:

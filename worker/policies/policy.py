@@ -11,7 +11,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from protocol.kernels import observe_frame
-from protocol.spec import Box, Discrete, EnvironmentSpec, PolicySpec, tensors
+from protocol.spec import Box, Discrete, RunSpec
 from worker.policies.activations import tanh
 from worker.policies.layers import order
 
@@ -137,9 +137,9 @@ class Policy(ABC):
         outputs: float32 (lanes, outputs), of the lanes that acted last, in their order.
     """
 
-    def __init__(self, policy: PolicySpec, environment: EnvironmentSpec, lanes: int) -> None:
-        self._seen, self._action = environment.observation, environment.action
-        self.order = order(tensors(policy, environment))
+    def __init__(self, spec: RunSpec, lanes: int) -> None:
+        self._seen, self._action = spec.environment.observation, spec.environment.action
+        self.order = order(spec.tensors)
         self.observations = np.zeros((lanes, self._seen.size), dtype=np.float32)
         self.rows = np.zeros(lanes, dtype=np.int64)
         self.slots = np.full(lanes, -1, dtype=np.int64)
@@ -149,15 +149,16 @@ class Policy(ABC):
             if isinstance(self._seen, Box)
             else self._indices
         )
-        self._scaled = policy.squash == "tanh"
+        self._scaled = spec.policy.squash == "tanh"
         self.outputs = np.empty((lanes, self._action.size), dtype=np.float32)
         self._chosen = np.empty(lanes, dtype=np.int64)
         if isinstance(self._action, Box):
             self._low = np.array(self._action.low, dtype=np.float32)
             self._high = np.array(self._action.high, dtype=np.float32)
 
-    def begin(self, lane: int, row: int, slot: int) -> None:
-        """An episode begins in the lane, with that row of the parameters and slot of the sums."""
+    def begin(self, lane: int, row: int, slot: int, seed: int) -> None:
+        """An episode with that seed begins in the lane, with that row of the parameters and slot of
+        the sums."""
         self.rows[lane] = row
         self.slots[lane] = slot
 
