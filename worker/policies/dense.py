@@ -20,13 +20,8 @@ def forward(
     parameters: NDArray[np.float32],
     widths: NDArray[np.int64],
     rectified: bool,
-    mean: NDArray[np.float32],
-    inverse_deviation: NDArray[np.float32],
-    clip: np.float32,
     slots: NDArray[np.int64],
-    shift: NDArray[np.float64],
-    scale: NDArray[np.float64],
-    sums: NDArray[np.uint64],
+    view: View,
     scratch: NDArray[np.float32],
     outputs: NDArray[np.float32],
 ) -> int:
@@ -42,10 +37,8 @@ def forward(
         parameters: shape (members, size), in the order of `layers.order`.
         widths: shape (layers + 1,): inputs, hidden widths, outputs.
         rectified: relu between the layers, else tanh.
-        mean, inverse_deviation: shape (inputs,), or (0,) for observations as they are.
-        clip: of normalised observations.
-        slots: shape (L,), the entry of `sums` that observes a lane's frames, or -1.
-        shift, scale, sums: see `protocol.kernels.observe_frame`; one (inputs, 4) table per slot.
+        slots: shape (L,), the entry of the view's sums that observes a lane's frames, or -1.
+        view: as a plain tuple.
         scratch: shape (2, at least the largest width).
         outputs: shape (at least l, outputs).
     """
@@ -55,17 +48,7 @@ def forward(
     last = widths.size - 2
     for position in range(lanes.size):
         lane = lanes[position]
-        current = see(
-            observations[lane],
-            mean,
-            inverse_deviation,
-            clip,
-            slots[lane],
-            shift,
-            scale,
-            sums,
-            scratch[1],
-        )
+        current = see(observations[lane], slots[lane], view, scratch[1])
         row = parameters[rows[lane]]
         begin = 0
         for layer in range(last + 1):
@@ -107,13 +90,8 @@ class DensePolicy(Policy):
             parameters,
             self._widths,
             self._rectified,
-            view.mean,
-            view.inverse_deviation,
-            view.clip,
             self.slots,
-            view.shift,
-            view.scale,
-            view.sums,
+            tuple(view),
             self._scratch,
             self.outputs,
         )

@@ -22,13 +22,8 @@ def forward(
     parameters: NDArray[np.float32],
     hidden: NDArray[np.int64],
     states: NDArray[np.float32],
-    mean: NDArray[np.float32],
-    inverse_deviation: NDArray[np.float32],
-    clip: np.float32,
     slots: NDArray[np.int64],
-    shift: NDArray[np.float64],
-    scale: NDArray[np.float64],
-    sums: NDArray[np.uint64],
+    view: View,
     scratch: NDArray[np.float32],
     outputs: NDArray[np.float32],
 ) -> int:
@@ -48,10 +43,8 @@ def forward(
         parameters: shape (members, size), in the order of `layers.order`.
         hidden: units of each layer.
         states: shape (L, all units), the layers' states in order.
-        mean, inverse_deviation: shape (inputs,), or (0,) for observations as they are.
-        clip: of normalised observations.
-        slots: shape (L,), the entry of `sums` that observes a lane's frames, or -1.
-        shift, scale, sums: see `protocol.kernels.observe_frame`; one (inputs, 4) table per slot.
+        slots: shape (L,), the entry of the view's sums that observes a lane's frames, or -1.
+        view: as a plain tuple.
         scratch: shape (3, at least the inputs and three times the units of a layer).
         outputs: shape (at least l, outputs).
     """
@@ -60,17 +53,7 @@ def forward(
         return broken
     for position in range(lanes.size):
         lane = lanes[position]
-        current = see(
-            observations[lane],
-            mean,
-            inverse_deviation,
-            clip,
-            slots[lane],
-            shift,
-            scale,
-            sums,
-            scratch[0],
-        )
+        current = see(observations[lane], slots[lane], view, scratch[0])
         row = parameters[rows[lane]]
         begin = before = 0
         for units in hidden:
@@ -118,13 +101,8 @@ class GruPolicy(Policy):
             parameters,
             self._hidden,
             self._states,
-            view.mean,
-            view.inverse_deviation,
-            view.clip,
             self.slots,
-            view.shift,
-            view.scale,
-            view.sums,
+            tuple(view),
             self._scratch,
             self.outputs,
         )
