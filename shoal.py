@@ -7,6 +7,7 @@ import sys
 import typer
 
 import coordinator.cli
+import worker.bench_command
 import worker.cli
 import worker.play_command
 from protocol.command import run
@@ -18,6 +19,7 @@ app = typer.Typer(
 )
 coordinator.cli.register(app)
 worker.cli.register(app)
+worker.bench_command.register(app)
 worker.play_command.register(app)
 
 

@@ -198,6 +198,13 @@ class Odd(Walk):
         self.action_space = MultiBinary(3)
 
 
+class Endless(Walk):
+    """Episodes that nothing ends."""
+
+    def __init__(self) -> None:
+        super().__init__(lasts=10**9)
+
+
 class Unbounded(Walk):
     """Actions without bounds."""
 
@@ -216,3 +223,4 @@ register(
         gymnasium.wrappers.RescaleAction.wrapper_spec(min_action=-1.0, max_action=1.0),
     ),
 )
+register("ToyEndless-v0", Endless)

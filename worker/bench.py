@@ -1,0 +1,324 @@
+"""Measures evaluation in this process beside the bare environment loop, and where its time goes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import gymnasium
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol import replay
+from protocol import spec as run_spec
+from protocol.errors import ShoalError
+from protocol.spec import RunSpec
+from worker import play
+from worker.describe import describe
+from worker.evaluation import environments
+from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization
+from worker.evaluation.lanes import Lanes, lane_count, member_seeds
+from worker.evaluation.playing import Environment, Maker
+from worker.evaluation.probe import probe
+from worker.evaluation.words import words_of
+from worker.policies.policy import Policy
+
+TURNS = 5
+ACTIONS = 4096
+"""Random actions of the bare loop, made beforehand and taken in turn."""
+CALIBRATION_ROUNDS, CALIBRATION_CALLS = 5, 4000
+
+Progress = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Subject:
+    """What is measured: members around these parameters, at the spec's sigma.
+
+    Attributes:
+        name: of the parameters, for people.
+        theta: float32, shape (spec.size,).
+        normalization: where the spec has the normaliser on.
+    """
+
+    spec: RunSpec
+    name: str
+    theta: NDArray[np.float32]
+    normalization: Normalization | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Pace:
+    """What a loop did in some CPU time."""
+
+    steps: int
+    episodes: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Steps per CPU second."""
+        return self.steps / self.seconds
+
+
+def trained(path: Path) -> Subject:
+    """The policy of a run directory, or of a file in it. Raises `ShoalError`."""
+    found = play.load(path)
+    name = f"{found.run} version {found.version}"
+    return Subject(found.spec, name, found.theta, found.normalization)
+
+
+def untrained(environment: str, changes: dict[str, Any], allowed: Sequence[str] = ()) -> Subject:
+    """Version 0 of a run in this environment; `changes` are laid over a spec of defaults.
+
+    Raises `ShoalError`: no such environment here, one whose episodes may never end, a mistake in
+    `changes`.
+    """
+    said = changes.get("environment", {})
+    found = describe(environment, said.get("kwargs", {}), allowed)
+    if not found["max_episode_steps"] and not said.get("max_steps"):
+        raise ShoalError(
+            f"{environment} has no time limit of its own, so an episode might never end: give one, "
+            "for example --set environment.max_steps=1000"
+        )
+    spaces = {name: found[name] for name in ("observation", "action")}
+    spec = run_spec.parse(
+        run_spec.merge({"name": "bench", "environment": {"id": environment, **spaces}}, changes)
+    )
+    state = replay.initial_state(spec)
+    normalization = Normalization.of(state.normalizer) if state.normalizer is not None else None
+    return Subject(spec, "untrained", state.theta, normalization)
+
+
+def measure(
+    subject: Subject,
+    seconds: float,
+    allowed: Sequence[str] = (),
+    progress: Progress = lambda text: None,
+) -> dict[str, Any]:
+    """Rates in CPU seconds, ours and the bare loop's in turns, their ratio, and shares of time.
+
+    Args:
+        seconds: about how long it takes, the first calls not counted.
+        allowed: modules that may register environments.
+        progress: told what is being done.
+
+    Raises:
+        ShoalError: no such environment here, or an episode of it fails.
+    """
+    spec = subject.spec
+    maker = environments.maker(spec.environment, allowed)
+    progress("loading what is compiled, trying the environment out")
+    found = probe(spec, maker, lambda take: None)
+    count = lane_count(spec.size, found.step_seconds)
+    lanes = Lanes(spec, maker, count, fresh=found.fresh)
+    bare = Bare(maker)
+    _play(lanes, subject, 1)
+    pairs = math.ceil(count / 2)
+    pace = _play(lanes, subject, pairs)
+    # Twice in each turn, and once where the parts are timed.
+    pairs = max(pairs, int(pairs * seconds / (2 * TURNS + 1) / max(pace.seconds, 1e-4)))
+    seeds = _seeds(subject, pairs)
+    ours, theirs = [], []
+    for turn in range(TURNS):
+        progress(f"turn {turn + 1} of {TURNS}: {2 * pairs:,} members, then the bare loop")
+        ours.append(_play(lanes, subject, pairs))
+        theirs.append(bare.play(seeds, ours[-1].steps))
+    lanes.close()
+    bare.close()
+    progress("timing the parts")
+    return {
+        "environment": spec.environment.id,
+        "policy": spec.policy.kind,
+        "parameters": spec.size,
+        "theta": subject.name,
+        "sigma": spec.strategy.sigma,
+        "normalizer": spec.normalizer.enabled,
+        "lanes": count,
+        "steps_per_second": _median(pace.rate for pace in ours),
+        "bare_steps_per_second": _median(pace.rate for pace in theirs),
+        "ratio": _median(a.rate / b.rate for a, b in zip(ours, theirs, strict=True)),
+        "evaluations_per_second": _median(2 * pairs / pace.seconds for pace in ours),
+        "episode_steps": _steps_of_an_episode(ours),
+        "bare_episode_steps": _steps_of_an_episode(theirs),
+        **_shares(subject, maker, count, pairs, fresh=found.fresh),
+    }
+
+
+class Bare:
+    """The environment alone, without any wrapper, stepped with random actions."""
+
+    def __init__(self, maker: environments.Maker) -> None:
+        self.limit = maker.limit
+        self.environment: gymnasium.Env[Any, Any] = maker.make().unwrapped
+        space = self.environment.action_space
+        space.seed(0)
+        self.actions = [space.sample() for _ in range(ACTIONS)]
+
+    def play(self, seeds: Sequence[int], steps: int) -> Pace:
+        """Take so many steps, in episodes that begin with these seeds, over and over.
+
+        Raises `ShoalError`: one of them fails.
+        """
+        step, limit = self.environment.step, self.limit
+        following, episodes, length, over = itertools.cycle(seeds), 0, 0, True
+        begin = time.process_time()
+        try:
+            for action in itertools.islice(itertools.cycle(self.actions), steps):
+                if over:
+                    self.environment.reset(seed=next(following))
+                    episodes, length = episodes + 1, 0
+                _, _, terminated, truncated, _ = step(action)
+                length += 1
+                over = terminated or truncated or length == limit
+        except Exception as error:
+            raise ShoalError(f"an episode of random actions failed: {words_of(error)}") from None
+        return Pace(steps, episodes, time.process_time() - begin)
+
+    def close(self) -> None:
+        """Close the environment."""
+        self.environment.close()
+
+
+class Stopwatch:
+    """Sums up how long calls take."""
+
+    def __init__(self) -> None:
+        self.seconds, self.calls = 0.0, 0
+
+    def timed(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """`function`, timed."""
+        clock = time.perf_counter
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            begin = clock()
+            result = function(*args, **kwargs)
+            self.seconds += clock() - begin
+            self.calls += 1
+            return result
+
+        return call
+
+
+class TimedEnvironment:
+    """An environment whose resets and steps are timed."""
+
+    def __init__(self, environment: Environment, watch: Stopwatch) -> None:
+        self.reset, self.step = watch.timed(environment.reset), watch.timed(environment.step)
+        self.close = environment.close
+
+
+class TimedMaker:
+    """Makes timed environments."""
+
+    def __init__(self, maker: Maker, watch: Stopwatch) -> None:
+        self.maker, self.watch, self.limit = maker, watch, maker.limit
+
+    def make(self) -> Environment:
+        """A new instance."""
+        return TimedEnvironment(self.maker.make(), self.watch)
+
+
+class TimedPolicy:
+    """A policy whose choices of actions are timed; all else of it is as it was."""
+
+    def __init__(self, policy: Policy, watch: Stopwatch) -> None:
+        self.policy = policy
+        self.act = watch.timed(policy.act)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.policy, name)
+
+
+class TimedLanes(Lanes):
+    """Lanes whose environments, policy and building of members are timed."""
+
+    def __init__(self, spec: RunSpec, maker: Maker, count: int, *, fresh: bool) -> None:
+        self.watches = {name: Stopwatch() for name in ("environment", "policy", "noise")}
+        super().__init__(spec, TimedMaker(maker, self.watches["environment"]), count, fresh=fresh)
+        self.policy = cast(Policy, TimedPolicy(self.policy, self.watches["policy"]))
+
+    def build(self, *args: Any, **kwargs: Any) -> NDArray[np.float32]:
+        """The members of a block."""
+        built: NDArray[np.float32] = self.watches["noise"].timed(super().build)(*args, **kwargs)
+        return built
+
+
+def _shares(
+    subject: Subject, maker: Maker, count: int, pairs: int, *, fresh: bool
+) -> dict[str, float]:
+    """Shares of the time of a pass of its own whose parts are timed, less what timing takes."""
+    lanes = TimedLanes(subject.spec, maker, count, fresh=fresh)
+    _play(lanes, subject, math.ceil(count / 2))  # makes the instances
+    for watch in lanes.watches.values():
+        watch.seconds, watch.calls = 0.0, 0
+    begin = time.perf_counter()
+    _play(lanes, subject, pairs)
+    whole = time.perf_counter() - begin
+    lanes.close()
+    inside, around = cost_of_timing()
+    parts = {name: watch.seconds - inside * watch.calls for name, watch in lanes.watches.items()}
+    whole -= around * sum(watch.calls for watch in lanes.watches.values())
+    parts["overhead"] = whole - sum(parts.values())
+    return {f"share_{name}": part / whole for name, part in parts.items()}
+
+
+def cost_of_timing() -> tuple[float, float]:
+    """Seconds that timing adds to what is measured of a call, and to the time around it."""
+
+    def nothing(_: object) -> None:
+        pass
+
+    def seconds(function: Callable[[object], None]) -> float:
+        begin = time.perf_counter()
+        for _ in range(CALIBRATION_CALLS):
+            function(None)
+        return (time.perf_counter() - begin) / CALIBRATION_CALLS
+
+    inside, around = [], []
+    for _ in range(CALIBRATION_ROUNDS):
+        watch = Stopwatch()
+        bare = seconds(nothing)
+        around.append(seconds(watch.timed(nothing)) - bare)
+        inside.append(watch.seconds / watch.calls - bare)
+    return _median(inside), _median(around)
+
+
+def _play(lanes: Lanes, subject: Subject, pairs: int) -> Pace:
+    """Evaluate so many pairs of members. Raises `ShoalError`: an episode fails."""
+    job = _job(subject, pairs)
+    begin = time.process_time()
+    found: Evaluation = lanes.evaluate(job, subject.theta, subject.normalization)
+    spent = time.process_time() - begin
+    if found.failed:
+        raise ShoalError(f"{subject.spec.environment.id} fails here: {found.failed[0][1]}")
+    return Pace(int(found.lengths.sum()), 2 * pairs * job.episodes, spent)
+
+
+def _job(subject: Subject, pairs: int) -> EvaluationJob:
+    episodes, sigma = subject.spec.environment.episodes, subject.spec.strategy.sigma
+    return EvaluationJob("members", 0, 0, pairs, episodes, sigma)
+
+
+def _seeds(subject: Subject, pairs: int) -> list[int]:
+    """Of the members' episodes: both members of a pair have the same."""
+    return [
+        seed
+        for seeds in member_seeds(subject.spec, _job(subject, pairs))
+        for _ in range(2)
+        for seed in seeds
+    ]
+
+
+def _median(values: Iterable[float]) -> float:
+    return statistics.median(values)
+
+
+def _steps_of_an_episode(paces: Sequence[Pace]) -> float:
+    return sum(pace.steps for pace in paces) / sum(pace.episodes for pace in paces)

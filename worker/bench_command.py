@@ -1,0 +1,129 @@
+"""The command `shoal bench`: how fast this machine evaluates, and where its time goes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from protocol.errors import ShoalError
+
+if TYPE_CHECKING:
+    from worker.bench import Subject
+
+
+def register(app: typer.Typer) -> None:
+    """Add `bench` to the `shoal` command."""
+    app.command(name="bench", epilog="Example: shoal bench CartPole-v1 --hidden 32")(bench)
+
+
+def bench(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENV",
+            help="Id of an environment; or the directory of a run, whose trained policy is then "
+            "measured.",
+        ),
+    ] = "CartPole-v1",
+    policy: Annotated[
+        str | None, typer.Option(help="Kind of the policy, as in a run file: linear, mlp, gru, ...")
+    ] = None,
+    hidden: Annotated[
+        str | None, typer.Option(metavar="WIDTHS", help="Of the hidden layers: 64,64.")
+    ] = None,
+    normalizer: Annotated[
+        bool, typer.Option("--normalizer", help="Normalise observations.")
+    ] = False,
+    assignments: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Any field of the run spec; repeatable."),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, max=3600.0, help="About how long to measure.")
+    ] = 5.0,
+    allow_module: Annotated[
+        list[str] | None,
+        typer.Option("--allow-module", help="Module that may register environments; repeatable."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON.")] = False,
+) -> None:
+    """Measure evaluation in one process of this machine, beside the bare environment loop."""
+    changes = _changes(policy, hidden, normalizer, assignments or [])
+
+    import contextlib
+    import json
+    import sys
+
+    from worker import bench as measuring
+
+    allowed = tuple(allow_module or ())
+    with contextlib.redirect_stdout(sys.stderr):  # what an environment prints
+        subject: Subject
+        if Path(source).exists():
+            _refuse_changes(source, changes)
+            subject = measuring.trained(Path(source))
+        else:
+            subject = measuring.untrained(source, changes, allowed)
+        found = measuring.measure(
+            subject, seconds, allowed, lambda text: typer.echo(f"bench: {text}", err=True)
+        )
+    print(json.dumps(found) if as_json else table(found))
+
+
+def table(found: dict[str, Any]) -> str:
+    """What was measured, for people."""
+    normalised = "observations normalised" if found["normalizer"] else "no normaliser"
+    return "\n".join(
+        [
+            f"{found['environment']}, {found['policy']} of {found['parameters']:,} parameters, "
+            f"{found['theta']}, sigma {found['sigma']:g}, {normalised}",
+            f"one process, {found['lanes']} lanes; rates by CPU time, shares by the clock",
+            "",
+            _line("evaluation", found["steps_per_second"], "steps/s", found["episode_steps"]),
+            _line(
+                "bare loop", found["bare_steps_per_second"], "steps/s", found["bare_episode_steps"]
+            )
+            + ", random actions",
+            f"{'ratio':<14}{100 * found['ratio']:>12.1f} %",
+            f"{'evaluations':<14}{found['evaluations_per_second']:>12,.1f} evaluations/s",
+            "",
+            *(
+                f"{name:<14}{100 * found[f'share_{name}']:>12.1f} % of the time"
+                for name in ("environment", "policy", "noise", "overhead")
+            ),
+        ]
+    )
+
+
+def _line(name: str, value: float, unit: str, steps: float) -> str:
+    return f"{name:<14}{value:>12,.0f} {unit}, {steps:,.1f} steps an episode"
+
+
+def _changes(
+    policy: str | None, hidden: str | None, normalizer: bool, assignments: list[str]
+) -> dict[str, Any]:
+    """What the options say, as nested values of the run spec."""
+    from protocol import spec as run_spec
+
+    said: dict[str, Any] = {}
+    if policy is not None:
+        said["kind"] = policy
+    if hidden is not None:
+        if not re.fullmatch(r"\d{1,9}(,\d{1,9})*", hidden, re.ASCII):
+            raise ShoalError(f"--hidden {hidden[:40]!r}: must be widths such as 64,64")
+        said["hidden"] = [int(width) for width in hidden.split(",")]
+    flags: dict[str, Any] = {"policy": said} if said else {}
+    if normalizer:
+        flags["normalizer"] = {"enabled": True}
+    return run_spec.merge(flags, run_spec.settings(assignments))
+
+
+def _refuse_changes(source: str, changes: dict[str, Any]) -> None:
+    if changes:
+        raise ShoalError(
+            f"{source} is a run with a policy of its own, so its {', '.join(changes)} can't be "
+            "changed: leave these options out, or give the id of an environment"
+        )
