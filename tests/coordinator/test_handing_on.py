@@ -7,6 +7,9 @@ import contextlib
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import pytest
+
+from coordinator import recorder
 from protocol import replay, snapshot, topics
 from protocol.entrust import open_secret
 from protocol.envelope import plain
@@ -118,6 +121,12 @@ class Newcomer(Keeper):
         return good
 
 
+@pytest.fixture(autouse=True)
+def every_snapshot_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that was slow with version 0 would have the coordinator do without 64."""
+    monkeypatch.setattr(recorder, "SNAPSHOT_SHARE", 1.0)
+
+
 @contextlib.asynccontextmanager
 async def at_version_70(directory: Path, keepers: int) -> AsyncIterator[tuple[Led, list[Keeper]]]:
     """A run that waits at version 70, with so many workers that hold the snapshot of 64."""
@@ -130,11 +139,12 @@ async def at_version_70(directory: Path, keepers: int) -> AsyncIterator[tuple[Le
         # Only who has returned a result is asked to hold a snapshot: nobody begins before all can.
         for worker in workers:
             await worker.until(lambda worker=worker: bool(worker.heard.tasks))
+        offers = run.server._serving._holders
+        await eventually(lambda: offers.own(0) is not None)
         for worker in workers:
             worker.begin()
         for worker in workers:
             await worker.until(lambda worker=worker: worker.version == 70)
-        offers = run.server._serving._holders
         await eventually(
             lambda: offers.own(64) is not None and len(offers._offers[64].holders) == keepers
         )
