@@ -34,6 +34,7 @@ _KERNEL_HOLDS = 128 * 1024
 """Bytes that may wait in the operating system beside those that are on their way."""
 
 _DISCONNECT = b"\xe0\x00"
+_PING_ANSWER = b"\xd0\x00"
 _SUBACK, _UNSUBACK, _PINGRESP = 9, 11, 13
 _FOR_PAHO = frozenset((CONNACK, _SUBACK, _UNSUBACK, _PINGRESP))
 _UNAVAILABLE = 3
@@ -55,6 +56,8 @@ class Stream(asyncio.Protocol):
         self._unwritten: list[bytes] = []
         self._unwritten_bytes = 0
         self._written_bytes = 0
+        self._received = False
+        """whether anything came since the last look at the keepalive"""
         self._timer: asyncio.TimerHandle | None = None
         self._leaving = False
         self.read_by_paho: Callable[[], bool] = lambda: True
@@ -115,7 +118,8 @@ class Stream(asyncio.Protocol):
 
         After longer than the broker waits for a sign of life the connection is dead, whatever TCP
         still believes. A broker that is only slow is not: while it takes what waits for it, it
-        lives, and the answer to a ping would come long after that.
+        lives, and the answer to a ping would come long after that. Nor is one that has much to
+        say: the answer may stand behind all of it, so whatever comes is as good as the answer.
         """
         last = moved = idle = clock.now()
         taken = self._taken
@@ -131,6 +135,9 @@ class Stream(asyncio.Protocol):
                 moved, taken = now, self._taken
             if self.unsent:
                 idle = now
+            if self._received:
+                self._received = False
+                self._tell_paho(_PING_ANSWER)
             if now - moved >= keepalive:
                 self.abort(f"the broker took nothing for {keepalive} s or more")
             elif now - idle >= 0.5 * keepalive and not ping():
@@ -152,6 +159,7 @@ class Stream(asyncio.Protocol):
             tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _KERNEL_HOLDS)
 
     def data_received(self, data: bytes) -> None:
+        self._received = True
         try:
             for packet in self._incoming.feed(data):
                 self._receive(packet)
@@ -210,10 +218,16 @@ class Stream(asyncio.Protocol):
                 self.refused = code
                 self.abort(f"the broker refused the connection (return code {code})")
             return
-        self._for_paho += packet_bytes(packet)
+        if not self._tell_paho(packet_bytes(packet)):
+            raise WireError(f"a malformed packet of type {packet.kind}")
+
+    def _tell_paho(self, data: bytes) -> bool:
+        """Let paho read that; False where it can't be read."""
+        self._for_paho += data
         while self._for_paho and not self.lost.done():
             if not self.read_by_paho():
-                raise WireError(f"a malformed packet of type {packet.kind}")
+                return False
+        return True
 
     def _write(self, data: bytes) -> None:
         """Collect what one turn of the event loop writes: one system call for all of it."""

@@ -25,6 +25,7 @@ from protocol.connection import Connection
 from protocol.frames import MAX_PACKET, publish_packet
 from protocol.link import FatalLinkError, Link, Will, client_id
 from protocol.packing import MAX_MESSAGE
+from tests.chaos.proxy import Faults, proxied
 from tests.protocol.mosquitto import Mosquitto, free_port
 
 DEADLINE = 15.0
@@ -545,6 +546,25 @@ async def test_a_silent_broker_is_left_and_a_living_one_is_kept(
             # CONNACK and two answers to pings: mosquitto drops who is silent for 1.5 s.
             await kept.until(lambda: kept.link.wire.packets()["received control"] == 3)
             assert kept.said == [("connected", True)]
+
+
+async def test_an_answer_that_stands_behind_a_backlog_is_waited_for(
+    broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is silent who sends without end."""
+    monkeypatch.setattr(stream_module, "_TICK", 0.1)
+    with proxied(("127.0.0.1", broker.port)) as proxy:
+        kept = Peer(proxy.url, "kept", keepalive=1, subscriptions={"flood": 0})
+        source = Peer(broker.url, "source")
+        async with peers(kept, source):
+            proxy.behave(down=Faults(rate=100_000.0))
+            for _ in range(30):
+                assert source.link.publish("flood", bytes(10_000))
+            await kept.until(lambda: len(kept.messages) == 30)
+            assert set(kept.kinds()) == {"connected", "message"}
+            proxy.behave(down=Faults(dead=True))
+            await kept.hear("disconnected", "the broker was silent for 1 s or more")
+            proxy.behave()
 
 
 async def test_a_broker_that_never_answers_is_not_waited_for(
