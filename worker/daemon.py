@@ -367,7 +367,11 @@ class Daemon:
                 self._evaluators.set_theta(point.version, point.theta, point.normalization)
             )
             self._thetas[point.version] = giving
-        await asyncio.shield(giving)
+        try:
+            await asyncio.shield(giving)
+        except WorkerFailure:
+            self._thetas.pop(point.version, None)  # the next task tries again
+            raise
 
     # Following the run.
 

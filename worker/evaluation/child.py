@@ -152,14 +152,18 @@ class Evaluator:
             self.say(pipe.Ready(found.speed * request.share, found.numeric_class))
 
     def keep(self, request: pipe.Theta) -> None:
-        """Keep a version's parameters."""
-        import numpy as np
-
+        """Keep a version's parameters, unless they are dropped already."""
         from worker.evaluation.jobs import Normalization
+        from worker.evaluation.shared import mapped
 
         columns = request.normalization
         normalization = None if columns is None else Normalization.from_bytes(columns)
-        self.versions[request.version] = np.frombuffer(request.theta, np.float32), normalization
+        try:
+            theta = mapped(request.path, request.inode)
+        except OSError as error:
+            print(f"evaluation process: version {request.version}: {error}", file=sys.stderr)
+            return
+        self.versions[request.version] = theta, normalization
 
     def evaluate(self, request: pipe.Evaluate) -> None:
         """Evaluate a part."""

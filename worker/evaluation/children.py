@@ -27,6 +27,8 @@ from worker.evaluation.jobs import (
 from worker.evaluation.parts import Part, Waiting
 from worker.evaluation.process import Child, Lost
 from worker.evaluation.progress import Work
+from worker.evaluation.shared import Shared
+from worker.scratch import Scratch
 from worker.threads import in_thread
 
 HELD = 2  # parts a child has at once: the one in hand and the next
@@ -78,7 +80,9 @@ class Evaluators:
         self._started: asyncio.Future[None] | None = None
         self._tried = 0
         """tries at a start that were lost, which counts until one has succeeded"""
-        self._thetas: dict[int, bytes] = {}
+        self._scratch = Scratch()
+        self._thetas: dict[int, tuple[Shared, bytes]] = {}
+        """parameters, and the frame that tells where they are"""
         self._keepers: list[asyncio.Task[None]] = []
         self._children: list[Child] = []
         self._waiting = Waiting()
@@ -146,24 +150,31 @@ class Evaluators:
         Args:
             theta: float32, shape (size,).
             normalization: of the version, where the spec has the normaliser on.
+
+        Raises:
+            WorkerFailure: there is no room for them.
         """
 
-        def make() -> bytes:
-            parameters = np.ascontiguousarray(theta, dtype=np.float32).tobytes()
-            columns = normalization.to_bytes() if normalization else None
-            return pipe.frame(pipe.Theta(version, parameters, columns))
+        def share() -> Shared:
+            return Shared(theta, self._scratch)
 
-        large = theta.size > LARGE
-        frame = self._thetas[version] = await in_thread(make) if large else make()
-        for child in list(self._children):
+        try:
+            shared = await in_thread(share) if theta.size > LARGE else share()
+        except OSError as error:
+            raise WorkerFailure(
+                f"no room for the parameters of version {version}: {error.strerror or error}"
+            ) from None
+        columns = normalization.to_bytes() if normalization else None
+        frame = pipe.frame(pipe.Theta(version, shared.path, shared.inode, columns))
+        self._thetas[version] = shared, frame
+        for child in self._children:
             child.send(frame)
-            if large:
-                await asyncio.sleep(0.0)  # each takes a copy
-        await asyncio.gather(*(child.drain() for child in self._children))
 
     def drop(self, version: int) -> None:
         """Forget a version's parameters; jobs that still wait in the queue for them fail."""
-        if self._thetas.pop(version, None) is not None:
+        shared, _ = self._thetas.pop(version, (None, b""))
+        if shared is not None:
+            shared.close()
             for child in self._children:
                 child.send(pipe.frame(pipe.Drop(version)))
 
@@ -212,6 +223,9 @@ class Evaluators:
         for keeper in keepers:
             keeper.cancel()
         await asyncio.gather(*keepers, return_exceptions=True)
+        for shared, _ in self._thetas.values():
+            shared.close()
+        self._scratch.remove()
         self._trouble = "evaluation has been closed"
         self._waiting.fail(self._trouble)
 
@@ -314,7 +328,7 @@ class Evaluators:
         assert self._spec is not None
         trial = max(0, tried - 1)
         child.send(pipe.frame(msgspec.structs.replace(self._configure, trial=trial)))
-        for frame in self._thetas.values():
+        for _, frame in self._thetas.values():
             child.send(frame)
         while True:
             reply = await self._hear(child, self._spec)

@@ -12,12 +12,12 @@ from typing import Annotated, BinaryIO
 import msgspec
 
 from protocol.messages import MAX_FAILURE_REASON, TaskKind
-from protocol.packing import WireError
-from protocol.spec import MAX_PARAMETERS, RunSpec
+from protocol.packing import MAX_MESSAGE, WireError
+from protocol.spec import MAX_STATISTICS, RunSpec
 
 HEADER = 4
-REQUEST_LIMIT = 8 * MAX_PARAMETERS
-"""Bytes of the largest request: parameters, and as many observation statistics."""
+REQUEST_LIMIT = MAX_MESSAGE + MAX_STATISTICS
+"""Bytes of the largest request: a run spec fits a message, statistics fit what they are made of."""
 
 REASON_LENGTH = 1000
 """Characters of why something came to nothing."""
@@ -41,10 +41,11 @@ class Configure(Message, frozen=True, tag=1):
 
 
 class Theta(Message, frozen=True, tag=2):
-    """Parameters of a version as float32, to be kept until they are dropped."""
+    """Where the parameters of a version lie, to be kept until they are dropped; see `Shared`."""
 
     version: int
-    theta: bytes
+    path: str
+    inode: int
     normalization: tuple[bytes, bytes, bytes, bytes] | None
     """mean, inverse deviation as float32; shift, scale as float64"""
 

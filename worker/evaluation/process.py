@@ -99,11 +99,6 @@ class Child:
         """Send a frame; it is lost where the process is gone, as `hear` will tell."""
         self._requests.write(frame)
 
-    async def drain(self) -> None:
-        """Wait until little of what was sent is still here."""
-        with contextlib.suppress(ConnectionError):
-            await self._requests.drain()
-
     async def hear(self, run_spec: RunSpec) -> pipe.Reply:
         """The next reply, no longer than it can be for what is in hand by then. Raises `Lost`."""
         try:
