@@ -1,207 +1,370 @@
-"""Times evaluation in one process against the bare environment loop, in turns, in CPU seconds.
+"""Prints what evaluation reaches beside what it should reach, with others on the same work.
 
-Bare is `env.unwrapped.step` with actions that are ready beforehand, episodes begun with the same
-seeds. `random` plays random actions, `replay` the very actions that our policies chose, so that
-its episodes are as long as ours; a ratio is the median of those of neighbouring turns.
+    python -m scripts.bench_evaluation
+    python -m scripts.bench_evaluation --rows cartpole,gru --seconds 10 --json
+    python -m scripts.bench_evaluation --peer-python /path/to/environment/with/evotorch/bin/python
+
+Rates are by CPU time. Whoever is compared takes turns with us in the same run, and a ratio is the
+median of those of neighbouring turns: on a shared machine rates move by a third, ratios by a tenth.
+What is not installed is left out, and said. Exit code 1: a target is missed.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
+import os
 import statistics
+import subprocess
+import sys
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
 from protocol.replay import initial_state
 from protocol.spec import RunSpec, parse
+from scripts.peers.work import NOT_INSTALLED
+from worker import bench
+from worker.describe import describe
 from worker.evaluation import environments
-from worker.evaluation.jobs import EvaluationJob, Normalization
-from worker.evaluation.lanes import Lanes, lane_count, member_seeds
-from worker.evaluation.playing import Environment
+from worker.evaluation.children import Evaluators
+from worker.evaluation.jobs import EnvironmentUnavailable, EvaluationJob, Normalization
 
-LIMIT = 500
-STEP_SECONDS = 10e-6  # of CartPole, about
+PEERS = Path(__file__).parent / "peers"
+PEER_TURNS = 3
+MLP, CHEETAH = {"kind": "mlp", "hidden": [32]}, {"kind": "mlp", "hidden": [64, 64]}
+GRU = {"kind": "gru", "hidden": [5, 5]}  # 367 parameters
+LARGE = {"kind": "mlp", "hidden": [512, 1900]}  # 981,062 parameters
+LARGE_PAIRS, GRU_PAIRS = 128, 256
+PORTABLE_ES = 87.0
+"""Steps per second of portable-es with 6 workers on two cores, on a machine like ours."""
 
 
 @dataclass(frozen=True)
-class Case:
-    """Members whose episodes are of one kind."""
+class Options:
+    """What was asked for on the command line."""
 
-    name: str
-    job: EvaluationJob
-    theta: NDArray[np.float32]
-
-
-class Recorder:
-    """An environment that notes seeds and actions."""
-
-    def __init__(self, environment: Environment, record: list[tuple[int, list[Any]]]) -> None:
-        self.environment, self.record = environment, record
-        self.close = environment.close
-
-    def reset(self, *, seed: int) -> tuple[Any, Any]:
-        """Begin an episode."""
-        self.actions: list[Any] = []
-        self.record.append((seed, self.actions))
-        return self.environment.reset(seed=seed)
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
-        """Take one step."""
-        self.actions.append(action)
-        return self.environment.step(action)
+    seconds: float
+    peer_python: str
 
 
-class RecordingMaker:
-    """Makes recorders that share a record."""
+@dataclass(frozen=True)
+class Figure:
+    """One comparison: `value` must be at least, or for shares and memory at most, the `target`.
 
-    limit = LIMIT
+    Attributes:
+        ours, theirs: in `unit`; `value` need not be their quotient, but the median of quotients.
+        target: None where there is none.
+        skipped: why there is nothing to compare with, or "".
+    """
 
-    def __init__(self, maker: environments.Maker) -> None:
-        self.maker = maker
-        self.record: list[tuple[int, list[Any]]] = []
+    row: str
+    beside: str
+    ours: float = 0.0
+    theirs: float = 0.0
+    unit: str = "steps/s"
+    value: float = 0.0
+    target: float | None = None
+    most: bool = False
+    skipped: str = ""
 
-    def make(self) -> Environment:
-        """A new instance."""
-        return Recorder(self.maker.make(), self.record)
+    @property
+    def reached(self) -> bool | None:
+        """Whether the target is reached; None where there is none to reach."""
+        if self.skipped or self.target is None:
+            return None
+        return self.value <= self.target if self.most else self.value >= self.target
 
 
-MLP = {"kind": "mlp", "hidden": [32]}
-GRU = {"kind": "gru", "hidden": [5, 5]}  # 367 parameters
-
-
-def cartpole(policy: Mapping[str, Any], *, normalized: bool) -> RunSpec:
-    """CartPole-v1 with that policy."""
-    return parse(
+def subject(
+    environment: str,
+    policy: Mapping[str, Any],
+    sigma: float,
+    *,
+    normalized: bool,
+    theta: Callable[[RunSpec], NDArray[np.float32]] = lambda spec: initial_state(spec).theta,
+) -> bench.Subject:
+    """Members of that policy around `theta`, by default those of an untrained run."""
+    found = describe(environment, {})
+    spec = parse(
         {
             "name": "bench",
             "environment": {
-                "id": "CartPole-v1",
-                "observation": {"kind": "box", "shape": [4]},
-                "action": {"kind": "discrete", "n": 2},
+                "id": environment,
+                "observation": found["observation"],
+                "action": found["action"],
             },
             "policy": policy,
+            "strategy": {"sigma": sigma},
             "normalizer": {"enabled": normalized},
         }
     )
+    state = initial_state(spec)
+    view = Normalization.of(state.normalizer) if state.normalizer is not None else None
+    return bench.Subject(spec, "", theta(spec), view)
+
+
+def zeros(spec: RunSpec) -> NDArray[np.float32]:
+    """Parameters around which members are random policies."""
+    return np.zeros(spec.size, dtype=np.float32)
 
 
 def balancing(spec: RunSpec) -> NDArray[np.float32]:
-    """Parameters that keep the pole up for all 500 steps."""
-    theta = np.zeros(spec.size, dtype=np.float32)
+    """Parameters of the MLP 4-32-2 that keep the pole up for all 500 steps."""
+    theta = zeros(spec)
     theta[:4] = (0.05, 0.1, 0.5, 0.5)  # hidden unit 0 sums up the lean
     theta[160], theta[192] = -1.0, 1.0  # and decides between left and right
     return theta
 
 
-def bare_random(seeds: list[int], steps: int) -> float:
-    """Steps per second with random actions."""
-    environment = gymnasium.make("CartPole-v1").unwrapped
-    actions = list(np.random.default_rng(0).integers(0, 2, steps))
-    step, number = environment.step, 0
-    begin = time.process_time()
-    environment.reset(seed=seeds[0])
-    for action in actions:
-        _, _, terminated, truncated, _ = step(action)
-        if terminated or truncated:
-            number += 1
-            environment.reset(seed=seeds[number % len(seeds)])
-    return steps / (time.process_time() - begin)
+def cartpole(options: Options) -> list[Figure]:
+    """MLP 4-32-2, short and long episodes, without the normaliser and with it."""
+    figures = []
+    for kind, theta, sigma in (("short", zeros, 0.5), ("long", balancing, 1e-3)):
+        for normalized in (False, True):
+            what = subject("CartPole-v1", MLP, sigma, normalized=normalized, theta=theta)
+            row = f"CartPole MLP 4-32-2, {kind}{', normaliser' if normalized else ''}"
+            figures += beside_bare(row, what, 0.80, options)
+            if not normalized:
+                figures += beside_peers(row, what, kind, options)
+    return figures
 
 
-def bare_replay(record: list[tuple[int, list[Any]]]) -> float:
-    """Steps per second with recorded seeds and actions."""
-    environment = gymnasium.make("CartPole-v1").unwrapped
-    step, steps = environment.step, 0
-    begin = time.process_time()
-    for seed, actions in record:
-        environment.reset(seed=seed)
-        for action in actions:
-            step(action)
-        steps += len(actions)
-    return steps / (time.process_time() - begin)
+def cheetah(options: Options) -> list[Figure]:
+    """HalfCheetah-v5, MLP 17-64-64-6."""
+    figures = []
+    for normalized, target in ((False, 0.95), (True, 0.92)):
+        row = f"HalfCheetah MLP 17-64-64-6{', normaliser' if normalized else ''}"
+        try:
+            what = subject("HalfCheetah-v5", CHEETAH, 0.1, normalized=normalized)
+        except EnvironmentUnavailable as error:
+            return [Figure(row, "bare loop", skipped=str(error))]
+        figures += beside_bare(row, what, target, options)
+    return figures
 
 
-def compare(spec: RunSpec, case: Case, turns: int) -> dict[str, Any]:
-    """Rates and ratios of one case."""
-    maker = environments.maker(spec.environment)
-    view = None
-    if spec.normalizer.enabled:
-        dims = spec.environment.observation.size
-        view = Normalization(
-            np.zeros(dims, np.float32), np.ones(dims, np.float32), np.zeros(dims), np.ones(dims)
+def gru(options: Options) -> list[Figure]:
+    """Gated recurrent units of 367 parameters, 512 untrained members of CartPole-v1."""
+    what = subject("CartPole-v1", GRU, 0.1, normalized=False)
+    row = f"CartPole GRU {what.spec.size}, untrained"
+    figures = beside_bare(row, what, None, options)
+    by_clock, by_cpu = asyncio.run(in_processes(what, 2, options.seconds))
+    for name, rate in (("clock", by_clock), ("CPU time, twice a core's", by_cpu)):
+        figures.append(
+            Figure(
+                f"{row}, two processes, by the {name}",
+                "portable-es, 6 workers (measured before)",
+                rate,
+                PORTABLE_ES,
+                value=rate / PORTABLE_ES,
+                target=1000.0 if name == "clock" else None,
+            )
         )
-    recording = RecordingMaker(maker)
-    Lanes(spec, recording, 1).evaluate(case.job, case.theta, view)
-    seeds = [seed for pair in member_seeds(spec, case.job) for seed in pair for _ in range(2)]
-    lanes = Lanes(spec, maker, lane_count(spec.size, STEP_SECONDS))
-    steps = int(lanes.evaluate(case.job, case.theta, view).lengths.sum())
-    rates: dict[str, list[float]] = {"ours": [], "random": [], "replay": []}
-    for _ in range(turns):
-        begin = time.process_time()
-        lanes.evaluate(case.job, case.theta, view)
-        rates["ours"].append(steps / (time.process_time() - begin))
-        rates["random"].append(bare_random(seeds, steps))
-        rates["replay"].append(bare_replay(recording.record))
+    return figures
 
-    def ratio(bare: str) -> float:
-        pairs = zip(rates["ours"], rates[bare], strict=True)
-        return statistics.median(ours / theirs for ours, theirs in pairs)
 
-    return {
-        "case": case.name,
-        "normalizer": spec.normalizer.enabled,
-        "episode_steps": steps / (2 * case.job.count),
-        "lanes": lanes.instances.count,
-        "steps_per_second": statistics.median(rates["ours"]),
-        "bare_steps_per_second": statistics.median(rates["random"]),
-        "replay_steps_per_second": statistics.median(rates["replay"]),
-        "ratio": ratio("random"),
-        "ratio_replay": ratio("replay"),
-    }
+def large(options: Options) -> list[Figure]:
+    """An MLP of about 1,000,000 parameters, 256 members of CartPole-v1."""
+    what = subject("CartPole-v1", LARGE, 0.5, normalized=False, theta=zeros)
+    row = f"CartPole MLP 4-512-1900-2, {2 * LARGE_PAIRS} members"
+    ours = bench.Ours(what, environments.maker(what.spec.environment))
+    share = statistics.median(bench.shares(ours, LARGE_PAIRS)["noise"] for _ in range(3))
+    lanes = ours.lanes.instances.count
+    ours.close()
+    peak = asyncio.run(peak_of_a_child(what))
+    versions = 1
+    bound = 3 * what.spec.size * (lanes + versions) * 4 + 500_000_000
+    return [
+        Figure(row, "noise of all time", 0.0, 0.0, "", share, 0.10, most=True),
+        Figure(
+            row,
+            f"memory of {lanes} lanes, a version",
+            peak / 1e6,
+            bound / 1e6,
+            "MB",
+            peak / bound,
+            1.0,
+            most=True,
+        ),
+    ]
+
+
+ROWS: dict[str, Callable[[Options], list[Figure]]] = {
+    "cartpole": cartpole,
+    "cheetah": cheetah,
+    "gru": gru,
+    "large": large,
+}
+
+
+def beside_bare(
+    row: str, what: bench.Subject, target: float | None, options: Options
+) -> list[Figure]:
+    """One process beside the bare environment loop."""
+    found = bench.measure(what, options.seconds)
+    return [
+        Figure(
+            row,
+            "bare loop, random actions",
+            found["steps_per_second"],
+            found["bare_steps_per_second"],
+            value=found["ratio"],
+            target=target,
+        )
+    ]
+
+
+def beside_peers(row: str, what: bench.Subject, kind: str, options: Options) -> list[Figure]:
+    """One process beside others' on the same kind of members."""
+    figures = []
+    for script, target in (("plain_loop", 3.0), ("evotorch_gymne", 10.0)):
+        ours = bench.Ours(what, environments.maker(what.spec.environment))
+        pairs = ours.pairs_for(options.seconds / PEER_TURNS)
+        paces, rates, name = [ours.play(pairs)], [], script
+        for _ in range(PEER_TURNS):
+            said = peer(script, kind, options)
+            if isinstance(said, str):
+                figures.append(Figure(row, script, skipped=said))
+                break
+            rates.append(said["steps"] / said["seconds"])
+            name = said["name"]
+            paces.append(ours.play(pairs))
+        else:
+            # Each of theirs lies between two of ours.
+            ratios = [
+                (before.rate + after.rate) / 2 / rate
+                for before, after, rate in zip(paces[:-1], paces[1:], rates, strict=True)
+            ]
+            rate = statistics.median(pace.rate for pace in paces)
+            theirs, value = statistics.median(rates), statistics.median(ratios)
+            figures.append(Figure(row, name, rate, theirs, value=value, target=target))
+        ours.close()
+    return figures
+
+
+def peer(script: str, kind: str, options: Options) -> dict[str, Any] | str:
+    """What a peer's own process measured, or why there is nothing."""
+    command = [options.peer_python, str(PEERS / f"{script}.py"), kind]
+    command.append(str(options.seconds / PEER_TURNS))
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    if done.returncode:
+        lines = done.stderr.strip().splitlines() or ["it says nothing"]
+        why = "not installed" if done.returncode == NOT_INSTALLED else "it failed"
+        return f"{why}: {lines[-1]}"
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+async def in_processes(what: bench.Subject, children: int, seconds: float) -> tuple[float, float]:
+    """Steps per second of evaluation processes as `shoal join` has them, in jobs of `GRU_PAIRS`:
+    by the clock, and by their CPU time as if each had a core."""
+    evaluators = Evaluators()
+    await evaluators.start(what.spec, children)
+    await evaluators.set_theta(0, what.theta, what.normalization)
+    await evaluate(evaluators, what, GRU_PAIRS)
+    while evaluators.ready < children:
+        await asyncio.sleep(0.1)
+    pids = evaluation_processes()
+    used, begin, steps = sum(map(cpu_seconds, pids)), time.perf_counter(), 0
+    while (spent := time.perf_counter() - begin) < seconds:
+        steps += await evaluate(evaluators, what, GRU_PAIRS)
+    used = sum(map(cpu_seconds, pids)) - used
+    await evaluators.close()
+    return steps / spent, children * steps / used
+
+
+async def peak_of_a_child(what: bench.Subject) -> int:
+    """Peak resident memory of an evaluation process over `LARGE_PAIRS` pairs, in bytes."""
+    evaluators = Evaluators()
+    await evaluators.start(what.spec, 1)
+    await evaluators.set_theta(0, what.theta, what.normalization)
+    await evaluate(evaluators, what, LARGE_PAIRS)
+    (pid,) = evaluation_processes()
+    peak = int(status_of(pid)["VmHWM"].split()[0]) * 1024
+    await evaluators.close()
+    return peak
+
+
+async def evaluate(evaluators: Evaluators, what: bench.Subject, pairs: int) -> int:
+    """Steps of the members of so many pairs."""
+    steps = []
+    job = EvaluationJob("members", 0, 0, pairs, 1, what.spec.strategy.sigma)
+    await evaluators.evaluate(job, lambda found: steps.append(int(found.lengths.sum())))
+    return sum(steps)
+
+
+def evaluation_processes() -> list[int]:
+    """Process ids of ours (Linux)."""
+    found = []
+    for directory in Path("/proc").glob("[0-9]*"):
+        try:
+            if status_of(int(directory.name))["PPid"] != str(os.getpid()):
+                continue
+            if b"worker.evaluation.child" in (directory / "cmdline").read_bytes():
+                found.append(int(directory.name))
+        except (OSError, KeyError):
+            continue  # it has ended
+    return found
+
+
+def status_of(pid: int) -> dict[str, str]:
+    """What the kernel says of a process. Raises `OSError` where it is gone."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def line(figure: Figure) -> str:
+    """A figure as a line of the table."""
+    name = f"{figure.row:<54}{figure.beside:<41}"
+    if figure.skipped:
+        return f"{name}left out: {figure.skipped}"
+    amounts = f"{figure.ours:>11,.0f}{figure.theirs:>11,.0f} {figure.unit:<8}"
+    if not figure.unit:
+        amounts = " " * 31
+    target = "" if figure.target is None else f"{'<=' if figure.most else '>='} {figure.target:g}"
+    word = {True: "reached", False: "MISSED", None: ""}[figure.reached]
+    return f"{name}{amounts}{figure.value:>9.3f}  {target:<8}{word}".rstrip()
 
 
 def main() -> None:
-    """Print the table, and with --json one line for programs."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--turns", type=int, default=15, help="of ours and bare (default 15)")
+    """Measure, print the table, and with --json a line for programs."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", default=",".join(ROWS), help="which (default %(default)s)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each comparison (5)")
+    parser.add_argument(
+        "--peer-python", default=sys.executable, help="that has the peers' packages"
+    )
     parser.add_argument("--json", action="store_true", help="end with one JSON line")
-    options = parser.parse_args()
-    results = []
-    for normalized in (False, True):
-        spec = cartpole(MLP, normalized=normalized)
-        untrained = np.zeros(spec.size, dtype=np.float32)
-        cases = (
-            Case("short", EvaluationJob("members", 0, 0, 200, 1, 0.5), untrained),
-            Case("long", EvaluationJob("members", 0, 0, 16, 1, 1e-3), balancing(spec)),
-        )
-        results += [compare(spec, case, options.turns) for case in cases]
-    spec = cartpole(GRU, normalized=False)
-    untrained = initial_state(spec).theta
-    many = Case("gru", EvaluationJob("members", 0, 0, 256, 1, 0.1), untrained)
-    results.append(compare(spec, many, options.turns))
-    print(
-        "CartPole-v1, MLP 4-32-2 or GRU 4-5-5-2, one process; median steps/s, ratios to bare loops"
-    )
-    print(
-        "case   normalizer  steps/episode  lanes      ours    random    replay  /random   /replay"
-    )
-    for found in results:
-        print(
-            f"{found['case']:<7}{'on' if found['normalizer'] else 'off':<12}"
-            f"{found['episode_steps']:>13.1f}{found['lanes']:>7}"
-            f"{found['steps_per_second']:>10,.0f}{found['bare_steps_per_second']:>10,.0f}"
-            f"{found['replay_steps_per_second']:>10,.0f}"
-            f"{found['ratio']:>9.2f}{found['ratio_replay']:>10.2f}"
-        )
-    if options.json:
+    asked = parser.parse_args()
+    rows = asked.rows.split(",")
+    if unknown := set(rows) - set(ROWS):
+        parser.error(f"--rows {', '.join(sorted(unknown))}: must be among {', '.join(ROWS)}")
+    options = Options(asked.seconds, asked.peer_python)
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    print(f"{'':<54}{'beside':<41}{'ours':>11}{'theirs':>11}{'':<9}{'ratio':>9}  target")
+    figures = []
+    for row in rows:
+        for figure in ROWS[row](options):
+            figures.append(figure)
+            print(line(figure), flush=True)
+    if asked.json:
+        results = [asdict(figure) | {"reached": figure.reached} for figure in figures]
         print(json.dumps({"benchmark": "evaluation", "results": results}))
+    sys.exit(1 if any(figure.reached is False for figure in figures) else 0)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from worker.evaluation.probe import probe
 from worker.evaluation.words import words_of
 from worker.policies.policy import Policy
 
-TURNS = 5
+TURNS = 11
 ACTIONS = 4096
 """Random actions of the bare loop, made beforehand and taken in turn."""
 CALIBRATION_ROUNDS, CALIBRATION_CALLS = 5, 4000
@@ -115,22 +115,16 @@ def measure(
     spec = subject.spec
     maker = environments.maker(spec.environment, allowed)
     progress("loading what is compiled, trying the environment out")
-    found = probe(spec, maker, lambda take: None)
-    count = lane_count(spec.size, found.step_seconds)
-    lanes = Lanes(spec, maker, count, fresh=found.fresh)
-    bare = Bare(maker)
-    _play(lanes, subject, 1)
-    pairs = math.ceil(count / 2)
-    pace = _play(lanes, subject, pairs)
-    # Twice in each turn, and once where the parts are timed.
-    pairs = max(pairs, int(pairs * seconds / (2 * TURNS + 1) / max(pace.seconds, 1e-4)))
+    ours, bare = Ours(subject, maker), Bare(maker)
+    # Both take turns, and once more where the parts are timed.
+    pairs = ours.pairs_for(seconds / (2 * TURNS + 1))
     seeds = _seeds(subject, pairs)
-    ours, theirs = [], []
+    evaluated, stepped = [], []
     for turn in range(TURNS):
         progress(f"turn {turn + 1} of {TURNS}: {2 * pairs:,} members, then the bare loop")
-        ours.append(_play(lanes, subject, pairs))
-        theirs.append(bare.play(seeds, ours[-1].steps))
-    lanes.close()
+        evaluated.append(ours.play(pairs))
+        stepped.append(bare.play(seeds, evaluated[-1].steps))
+    ours.close()
     bare.close()
     progress("timing the parts")
     return {
@@ -140,15 +134,46 @@ def measure(
         "theta": subject.name,
         "sigma": spec.strategy.sigma,
         "normalizer": spec.normalizer.enabled,
-        "lanes": count,
-        "steps_per_second": _median(pace.rate for pace in ours),
-        "bare_steps_per_second": _median(pace.rate for pace in theirs),
-        "ratio": _median(a.rate / b.rate for a, b in zip(ours, theirs, strict=True)),
-        "evaluations_per_second": _median(2 * pairs / pace.seconds for pace in ours),
-        "episode_steps": _steps_of_an_episode(ours),
-        "bare_episode_steps": _steps_of_an_episode(theirs),
-        **_shares(subject, maker, count, pairs, fresh=found.fresh),
+        "lanes": ours.lanes.instances.count,
+        "steps_per_second": _median(pace.rate for pace in evaluated),
+        "bare_steps_per_second": _median(pace.rate for pace in stepped),
+        "ratio": _median(a.rate / b.rate for a, b in zip(evaluated, stepped, strict=True)),
+        "evaluations_per_second": _median(2 * pairs / pace.seconds for pace in evaluated),
+        "episode_steps": _steps_of_an_episode(evaluated),
+        "bare_episode_steps": _steps_of_an_episode(stepped),
+        **{f"share_{part}": share for part, share in shares(ours, pairs).items()},
     }
+
+
+class Ours:
+    """Members of a subject on lanes of this process, as many as an evaluation process would have.
+
+    Raises:
+        EnvironmentUnavailable: it can't be made here, or all its trial episodes fail.
+    """
+
+    def __init__(self, subject: Subject, maker: environments.Maker) -> None:
+        self.subject, self.maker = subject, maker
+        found = probe(subject.spec, maker, lambda take: None)
+        self.fresh = found.fresh
+        count = lane_count(subject.spec.size, found.step_seconds)
+        self.lanes = Lanes(subject.spec, maker, count, fresh=self.fresh)
+        self.fewest = math.ceil(count / 2)
+        """pairs that fill the lanes once"""
+        self.play(self.fewest)  # makes the instances
+
+    def pairs_for(self, seconds: float) -> int:
+        """How many pairs take about so long, but as many as there are lanes for."""
+        pace = self.play(self.fewest)
+        return max(self.fewest, int(self.fewest * seconds / max(pace.seconds, 1e-4)))
+
+    def play(self, pairs: int) -> Pace:
+        """Evaluate the first so many pairs of members. Raises `ShoalError`: an episode fails."""
+        return _play(self.lanes, self.subject, pairs)
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.lanes.close()
 
 
 class Bare:
@@ -250,23 +275,23 @@ class TimedLanes(Lanes):
         return built
 
 
-def _shares(
-    subject: Subject, maker: Maker, count: int, pairs: int, *, fresh: bool
-) -> dict[str, float]:
-    """Shares of the time of a pass of its own whose parts are timed, less what timing takes."""
-    lanes = TimedLanes(subject.spec, maker, count, fresh=fresh)
-    _play(lanes, subject, math.ceil(count / 2))  # makes the instances
+def shares(ours: Ours, pairs: int) -> dict[str, float]:
+    """Which shares of the time the parts of evaluation have, less what timing takes: `environment`,
+    `policy`, `noise` and the `overhead` of all else, in a pass over so many pairs."""
+    count = ours.lanes.instances.count
+    lanes = TimedLanes(ours.subject.spec, ours.maker, count, fresh=ours.fresh)
+    _play(lanes, ours.subject, ours.fewest)  # makes the instances
     for watch in lanes.watches.values():
         watch.seconds, watch.calls = 0.0, 0
     begin = time.perf_counter()
-    _play(lanes, subject, pairs)
+    _play(lanes, ours.subject, pairs)
     whole = time.perf_counter() - begin
     lanes.close()
     inside, around = cost_of_timing()
     parts = {name: watch.seconds - inside * watch.calls for name, watch in lanes.watches.items()}
     whole -= around * sum(watch.calls for watch in lanes.watches.values())
     parts["overhead"] = whole - sum(parts.values())
-    return {f"share_{name}": part / whole for name, part in parts.items()}
+    return {name: part / whole for name, part in parts.items()}
 
 
 def cost_of_timing() -> tuple[float, float]:

@@ -54,7 +54,7 @@ def test_json_says_all_and_the_shares_make_the_whole():
     assert found["evaluations_per_second"] * found["episode_steps"] == pytest.approx(
         found["steps_per_second"], rel=0.01
     )
-    assert "turn 5 of 5" in result.stderr
+    assert "turn 11 of 11" in result.stderr
 
 
 def test_a_trained_policy_is_measured_as_its_run_keeps_it(tmp_path: Path):
