@@ -22,8 +22,9 @@ from protocol.spec import RunSpec
 from worker import play
 from worker.describe import describe
 from worker.evaluation import environments
+from worker.evaluation.blocks import member_seeds
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization
-from worker.evaluation.lanes import Lanes, lane_count, member_seeds
+from worker.evaluation.lanes import Lanes, lane_count
 from worker.evaluation.playing import Environment, Maker
 from worker.evaluation.probe import probe
 from worker.evaluation.words import words_of

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from protocol import noise
 from protocol.spec import RunSpec
+from worker.evaluation.blocks import centre_seeds, member_seeds
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization
-from worker.evaluation.lanes import centre_seeds, member_seeds
 from worker.policies.dense import forward
 from worker.policies.layers import order
+from worker.policies.policy import View
 
 Room = tuple[
     NDArray[np.int64],
@@ -55,11 +56,8 @@ def _choose(
 ) -> int:
     """The action of one member: the first of its largest outputs."""
     lane, row, none, slot, nothing, sums, scratch, outputs = room
-    clip = np.float32(0.0)
-    forward(
-        lane, observation, row, parameters, widths, rectified, none, none, clip,
-        slot, nothing, nothing, sums, scratch, outputs,
-    )  # fmt: skip
+    view = View(none, none, np.float32(0.0), nothing, nothing, sums)
+    forward(lane, observation, row, parameters, widths, rectified, slot, view, scratch, outputs)
     best = 0
     for action in range(1, outputs.shape[1]):
         if outputs[0, action] > outputs[0, best]:

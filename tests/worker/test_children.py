@@ -124,12 +124,31 @@ async def test_a_cancelled_job_tells_first_what_is_finished(tmp_path):
     await evaluators.close()
 
 
-async def test_a_job_that_hangs_is_cancelled_all_the_same(pool, monkeypatch):
+async def test_the_next_job_goes_on_beside_the_last_episodes_of_one_and_without_them(tmp_path):
+    spec = toy(trouble="slow", every=EVERY, lasts=1, gate=str(tmp_path / "gate"))
+    evaluators = await started(spec, 1)
+    slow, told = cursed(before=5, after=2), list[Evaluation]()
+    running = asyncio.create_task(evaluators.evaluate(slow, told.append))
+    await until(lambda: any(child.parts for child in evaluators._children))
+    others = [members(0, 5), members(5, 60)]
+    assert_same(await whole(evaluators, others[0]), alone(spec, others[0]))
+    beside = asyncio.create_task(whole(evaluators, others[1]))
+    await until(lambda: len(evaluators._children[0].parts) == 2)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    (piece,) = told
+    assert_same(piece, alone(spec, members(slow.first, 5)))
+    assert_same(await beside, alone(spec, others[1]))
+    await evaluators.close()
+
+
+async def test_a_job_that_hangs_is_cancelled_all_the_same(pool, gate, monkeypatch):
     monkeypatch.setattr(hands, "HAND_OVER_SECONDS", 0.1)
     await full(pool)
     told = list[Evaluation]()
     running = asyncio.create_task(pool.evaluate(cursed(), told.append))
-    await until(lambda: any(child.parts for child in pool._children))
+    await until(Path(f"{gate}.waiting").exists)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(running, DEADLINE)
@@ -165,7 +184,7 @@ async def test_a_child_killed_once_in_mid_job_costs_a_retry(pool, gate):
     await asyncio.gather(*(assert_usable(pool) for _ in range(6)))
 
 
-async def test_what_a_lost_child_had_not_begun_is_done_by_another(pool, gate):
+async def test_all_that_a_lost_child_had_is_done_by_others(pool, gate):
     await full(pool)
     blocked = [asyncio.create_task(whole(pool, cursed())) for _ in range(2)]
     await until(lambda: sum(bool(child.parts) for child in pool._children) == 2)
@@ -246,8 +265,10 @@ async def test_what_ends_processes_fails_alone_and_by_name(monkeypatch):
     evaluators = await started(toy(trouble="crash", every=EVERY), 1)
     first = processes(evaluators)
     bad = cursed().first
-    job = members(bad - 3, 8)
-    found = await asyncio.wait_for(whole(evaluators, job), DEADLINE)
+    job, beside = members(bad - 3, 8), members(0, 6)
+    together = asyncio.gather(whole(evaluators, job), whole(evaluators, beside))
+    found, harmless = await asyncio.wait_for(together, DEADLINE)
+    assert_same(harmless, alone(toy(), beside))
     assert found.failed == ((bad, "twice its process died (SIGSEGV)"),)
     assert np.isnan(found.returns[3]).all() and not found.lengths[3].any()
     sound = [alone(toy(), members(bad - 3, 3)), alone(toy(), members(bad + 1, 4))]

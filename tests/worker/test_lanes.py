@@ -1,4 +1,5 @@
 import contextlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from protocol import noise, normalizer
 from protocol.spec import RunSpec
 from tests.worker import reference
 from tests.worker.reference import TOYS, run_spec
-from worker.evaluation import environments, lanes
+from worker.evaluation import blocks, environments, lanes
 from worker.evaluation.jobs import Evaluation, EvaluationJob, join, split
 from worker.evaluation.lanes import Lanes, lane_count
 
@@ -117,6 +118,89 @@ def test_what_is_taken_of_a_job_and_what_is_left_are_the_whole(job, trouble, cou
         rest = lanes_of(spec, count).evaluate(job, theta, view, pulse)
     assert len(rest.returns)
     assert_same(join([*pieces, rest]), whole)
+
+
+def version_of(spec: RunSpec, version: int) -> tuple[Any, Any]:
+    """Parameters and normalization, which no other version has."""
+    view = reference.normalization(spec)
+    return reference.theta(spec, version), replace(view, mean=view.mean + np.float32(version))
+
+
+JOBS = st.builds(
+    EvaluationJob,
+    kind=st.sampled_from(["members", "members", "centre"]),
+    version=st.integers(0, 2),
+    first=st.integers(0, 20),
+    count=st.integers(1, 9),
+    episodes=st.integers(1, 2),
+    sigma=st.sampled_from([0.1, 0.4]),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    trouble=st.sampled_from(["none", "tell", "nan-observation"]),
+    kind=st.sampled_from(["mlp", "gru"]),
+    count=st.integers(1, 12),
+    jobs=st.lists(
+        # A job, steps of the lanes before it comes, and until it is stopped, if it is.
+        st.tuples(JOBS, st.integers(0, 9), st.sampled_from([None, None, 0, 3, 9])),
+        min_size=2,
+        max_size=5,
+    ),
+    block=st.sampled_from([1, 4000, 1 << 26]),
+    wishes=st.randoms(use_true_random=False),
+)
+def test_jobs_that_share_lanes_give_what_each_gives_alone(
+    trouble, kind, count, jobs, block, wishes
+):
+    spec = run_spec(
+        "ToyWalk-v0",
+        environment={"kwargs": {"trouble": trouble}},
+        policy={"kind": kind, "hidden": [5]},
+        normalizer={"enabled": True},
+    )
+    shared = lanes_of(spec, count)
+    playing: dict[Any, tuple[EvaluationJob, list[Evaluation], int | None]] = {}
+    told: list[tuple[EvaluationJob, list[Evaluation], bool]] = []
+
+    def steps(most: int) -> None:
+        for _ in range(most):
+            for one, (job, pieces, stop) in list(playing.items()):
+                if stop == 0 or wishes.random() < 0.2:
+                    pieces += filter(None, [one.take()])
+                if stop == 0:
+                    shared.stop(one)
+                    told.append((job, pieces, False))
+                    del playing[one]
+                else:
+                    playing[one] = job, pieces, None if stop is None else stop - 1
+            for one in shared.step():
+                job, pieces, _ = playing.pop(one)
+                told.append((job, [*pieces, one.take()], True))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lanes, "BLOCK_BYTES", block)
+        for job, before, stop in jobs:
+            steps(before)
+            playing[shared.start(job, *version_of(spec, job.version))] = job, [], stop
+        while playing:
+            steps(1)
+    assert len(told) == len(jobs) and sorted(shared._free) == list(range(count))
+    for job, pieces, all_of_it in told:
+        some = join(pieces) if pieces else None
+        assert not all_of_it or (some is not None and len(some.returns) == job.count)
+        if some is not None:
+            part = replace(job, count=len(some.returns))
+            assert_same(some, lanes_of(spec, 3).evaluate(part, *version_of(spec, job.version)))
+
+
+def test_episodes_of_the_next_job_begin_where_one_has_no_more():
+    spec = run_spec("ToyLadder-v0", environment={"max_steps": 4})
+    shared = lanes_of(spec, 4)
+    first, second = (shared.start(members(0, 3), reference.theta(spec)) for _ in range(2))
+    over = {one: step for step in range(1, 100) for one in shared.step()}
+    assert over == {first: 8, second: 12}  # 12 episodes of 4 steps, 4 at a time
 
 
 def test_what_is_finished_can_be_taken_though_others_play():
@@ -226,7 +310,7 @@ def test_episode_seeds_follow_the_spec():
     job = members(5, 2, episodes=3, version=8)
 
     def seeds(seeding: str) -> list[list[int]]:
-        return lanes.member_seeds(run_spec("CartPole-v1", environment={"seeding": seeding}), job)
+        return blocks.member_seeds(run_spec("CartPole-v1", environment={"seeding": seeding}), job)
 
     def named(*indices: int) -> list[int]:
         return [noise.episode_seed(7, index) for index in indices]

@@ -38,7 +38,8 @@ class Walk(gymnasium.Env[Any, Any]):
             `tell` raises in step 1 to 4 of any episode that lasts so long; `slow` takes 0.1 s for
             each of many steps, and raises in every fifth other episode; `crash` ends the process,
             without a signal where the seed is even.
-        gate: a file that `hang` waits for, or "" to hang for ever; `slow` makes it.
+        gate: a file that `hang` waits for, and makes one beside it that is called `.waiting`, or ""
+            to hang for ever; `slow` makes it.
     """
 
     def __init__(
@@ -97,6 +98,8 @@ class Walk(gymnasium.Env[Any, Any]):
                 subprocess.Popen(["sleep", f"{LONG}"], start_new_session=True)
             if self.trouble == "slow" and self.gate:
                 Path(self.gate).touch()
+            if self.trouble == "hang" and self.gate:
+                Path(f"{self.gate}.waiting").touch()
             if self.trouble in ("hang", "serve"):
                 while not (self.gate and os.path.exists(self.gate)):  # noqa: PTH110
                     time.sleep(0.01)

@@ -23,17 +23,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from protocol.spec import RunSpec
-    from worker.evaluation.jobs import Evaluation, Normalization
-    from worker.evaluation.lanes import Lanes, Take
+    from worker.evaluation.jobs import Normalization
+    from worker.evaluation.lanes import InPlay, Lanes, Take
 
 ALIVE_SECONDS = 1.0
 REST_SECONDS = 0.05
-"""Rest at a time, after which cancelled parts and signs of life are thought of."""
+"""Rest at a time, after which requests and signs of life are thought of."""
 PR_SET_PDEATHSIG = 1
-
-
-class Interrupted(Exception):  # noqa: N818 - what happened to the part, said as such
-    """The part in hand was cancelled."""
 
 
 class Inbox:
@@ -44,8 +40,9 @@ class Inbox:
 
     def __init__(self, stream: BinaryIO) -> None:
         self.stream = stream
-        self.cancelled: set[int] = set()
         self._requests: SimpleQueue[pipe.Request] = SimpleQueue()
+        self.empty = self._requests.empty
+        """whether there is no request; asked before every step"""
 
     def start(self) -> None:
         """Start reading."""
@@ -58,17 +55,14 @@ class Inbox:
     def _read(self) -> None:
         try:
             while (request := pipe.read_request(self.stream)) is not None:
-                if isinstance(request, pipe.Cancel):
-                    self.cancelled.add(request.part)
-                else:
-                    self._requests.put(request)
+                self._requests.put(request)
         except (WireError, OSError) as error:
             print(f"evaluation process: {error}", file=sys.stderr)
         os._exit(0)
 
 
 class Evaluator:
-    """Answers requests, one after the other."""
+    """Does what is asked: requests are heard between the steps of the parts in hand."""
 
     def __init__(self, inbox: Inbox, outgoing: BinaryIO) -> None:
         self.inbox = inbox
@@ -77,21 +71,30 @@ class Evaluator:
         self.spec: RunSpec | None = None
         self.lanes: Lanes | None = None
         self.throttle: Throttle | None = None
-        self.part = -1
+        self.parts: dict[InPlay, int] = {}
+        """those in hand, with their numbers"""
         self.next_alive = 0.0
 
     def serve(self) -> None:
-        """Answer until the process ends with its parent."""
+        """Work until the process ends with its parent."""
         while True:
-            request = self.inbox.next()
-            if isinstance(request, pipe.Evaluate):
-                self.evaluate(request)
-            elif isinstance(request, pipe.Theta):
-                self.keep(request)
-            elif isinstance(request, pipe.Drop):
-                self.versions.pop(request.version, None)
-            elif isinstance(request, pipe.Configure):
-                self.configure(request)
+            self.answer(self.inbox.next())
+            while self.parts:
+                self.pulse()
+                self.step()
+
+    def answer(self, request: pipe.Request) -> None:
+        """Do what is asked, or begin it."""
+        if isinstance(request, pipe.Evaluate):
+            self.evaluate(request)
+        elif isinstance(request, pipe.Cancel):
+            self.cancel(request.part)
+        elif isinstance(request, pipe.Theta):
+            self.keep(request)
+        elif isinstance(request, pipe.Drop):
+            self.versions.pop(request.version, None)
+        elif isinstance(request, pipe.Configure):
+            self.configure(request)
 
     def say(self, reply: pipe.Reply) -> None:
         """Send a reply."""
@@ -101,18 +104,16 @@ class Evaluator:
     def trial_pulse(self, take: Take) -> None:
         """Say about once a second that the trial goes on."""
         if time.monotonic() >= self.next_alive:
-            self.say_alive(None)
+            self.say_alive()
 
-    def pulse(self, take: Take) -> None:
-        """Between the steps of a part: say what is finished, rest, stop where nobody waits."""
+    def pulse(self) -> None:
+        """Between steps: hear what is asked, say what is finished, rest."""
         while True:
-            if self.part in self.inbox.cancelled:
-                if (finished := take()) is not None:
-                    self.say_evaluated(finished)
-                raise Interrupted
+            while not self.inbox.empty():
+                self.answer(self.inbox.next())
             now = time.monotonic()
             if now >= self.next_alive:
-                self.say_alive(take())
+                self.say_alive()
             if self.throttle is None:
                 return
             rest = self.throttle.rest(time.process_time(), now)
@@ -120,12 +121,25 @@ class Evaluator:
                 return
             time.sleep(min(rest, REST_SECONDS))
 
-    def say_alive(self, finished: Evaluation | None) -> None:
-        """Give a sign of life, which carries what is finished."""
-        if finished is None:
-            self.say(pipe.Alive())
+    def step(self) -> None:
+        """Take a step in all lanes; tell of the parts that are over by it."""
+        assert self.lanes is not None
+        try:
+            ended = self.lanes.step()
+        except ShoalError as error:
+            self.give_up(one_line(str(error), pipe.REASON_LENGTH))
+        except Exception as error:
+            traceback.print_exc()
+            self.give_up(f"evaluation broke off: {words_of(error)}")
         else:
-            self.say_evaluated(finished)
+            for playing in ended:
+                self.tell(playing)
+                del self.parts[playing]
+
+    def say_alive(self) -> None:
+        """Give a sign of life: what is finished of the parts in hand, if there is something."""
+        if not sum(self.tell(playing) for playing in self.parts):
+            self.say(pipe.Alive())
         self.next_alive = time.monotonic() + ALIVE_SECONDS
 
     def configure(self, request: pipe.Configure) -> None:
@@ -166,29 +180,13 @@ class Evaluator:
         self.versions[request.version] = theta, normalization
 
     def evaluate(self, request: pipe.Evaluate) -> None:
-        """Evaluate a part."""
-        self.part = request.part
-        try:
-            self.say_evaluated(self.evaluated(request))
-        except Interrupted:
-            self.say(pipe.Failed(request.part, "cancelled"))
-        except ShoalError as error:
-            self.say(pipe.Failed(request.part, one_line(str(error), pipe.REASON_LENGTH)))
-        except Exception as error:
-            traceback.print_exc()
-            self.say(pipe.Failed(request.part, f"evaluation broke off: {words_of(error)}"))
-        finally:
-            self.part = -1
-            self.inbox.cancelled.discard(request.part)
-
-    def evaluated(self, request: pipe.Evaluate) -> Evaluation:
-        """What a part gave, less what its pulses told."""
+        """Begin a part, which goes on beside those that are in hand."""
         from worker.evaluation.jobs import EvaluationJob
 
-        if self.lanes is None:
-            raise ShoalError("a part was asked for before the environment was ready")
-        if request.version not in self.versions:
-            raise ShoalError(f"version {request.version} is not among the parameters kept here")
+        if self.lanes is None or request.version not in self.versions:
+            reason = f"version {request.version} is not among the parameters kept here"
+            self.say(pipe.Failed(request.part, reason))
+            return
         job = EvaluationJob(
             request.kind,
             request.version,
@@ -197,21 +195,44 @@ class Evaluator:
             request.episodes,
             request.sigma,
         )
-        theta, normalization = self.versions[request.version]
-        return self.lanes.evaluate(job, theta, normalization, self.pulse)
+        playing = self.lanes.start(job, *self.versions[request.version])
+        self.parts[playing] = request.part
 
-    def say_evaluated(self, found: Evaluation) -> None:
-        """Tell the returns of the next directions of the part in hand."""
+    def cancel(self, part: int) -> None:
+        """Stop a part, unless it is over, and tell what is finished of it."""
+        for playing, number in self.parts.items():
+            if number == part:
+                self.tell(playing)
+                self.fail(playing, "cancelled")
+                return
+
+    def give_up(self, reason: str) -> None:
+        """Fail all parts in hand, since it is not known which of them broke the step."""
+        for playing in list(self.parts):
+            self.fail(playing, reason)
+
+    def fail(self, playing: InPlay, reason: str) -> None:
+        """Let go of a part, and say why."""
+        assert self.lanes is not None
+        self.lanes.stop(playing)
+        self.say(pipe.Failed(self.parts.pop(playing), reason))
+
+    def tell(self, playing: InPlay) -> bool:
+        """Say what is finished of a part and was not told before, if there is something."""
         from protocol import normalizer
 
+        found = playing.take()
+        if found is None:
+            return False
         reply = pipe.Evaluated(
-            self.part,
+            self.parts[playing],
             found.returns.tobytes(),
             found.lengths.tobytes(),
             normalizer.to_bytes(found.observed) if found.observed else b"",
             found.failed,
         )
         self.say(reply)
+        return True
 
 
 def main() -> None:

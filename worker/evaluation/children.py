@@ -31,7 +31,7 @@ from worker.evaluation.shared import Shared
 from worker.scratch import Scratch
 from worker.threads import in_thread
 
-HELD = 2  # parts a child has at once: the one in hand and the next
+HELD = 2  # parts a child has at once: the last episodes of one, and the next
 PARTS_PER_CHILD = 2  # of a job, so that who is done early takes some of another's share
 SMALLEST_PART = 16  # episodes: fewer would leave lanes empty
 TRIES = 4
@@ -51,10 +51,10 @@ class Evaluators:
     """Evaluates jobs in child processes; used from one event loop.
 
     A child that dies, or says nothing for `patience` seconds while it has work, is replaced. What
-    it had in hand and had not finished is tried once more by a fresh process, one direction after
-    the other: a direction that ends this process too has failed, as if its episode had raised, and
-    is known by name; the others get their returns. Use it on a thread that lives as long, since
-    Linux ends a child with the thread that started it.
+    it had not finished is tried once more by a fresh process, one direction after the other: a
+    direction that ends this process too has failed, as if its episode had raised, and is known by
+    name; the others get their returns. Use it on a thread that lives as long, since Linux ends a
+    child with the thread that started it.
 
     Args:
         patience: in seconds; longer than any one step or reset of an environment takes, and than
@@ -254,11 +254,7 @@ class Evaluators:
 
     def _match(self) -> tuple[Child, Part] | None:
         """A child that has room and the next part for it, which waits no more."""
-        free = [
-            child
-            for child in self._children
-            if child.ready and not child.ending and len(child.parts) < HELD
-        ]
+        free = [child for child in self._children if child.ready and child.room(HELD)]
         for child in sorted(free, key=lambda child: len(child.parts)):
             part = self._waiting.take(fresh=child.fresh)
             if part is not None:
@@ -270,16 +266,16 @@ class Evaluators:
         if not work.over.cancel():
             work.over.exception()  # seen
         self._waiting.withdraw(work)
+        recalled = []
         for child in self._children:
             for part in child.parts:
                 if part.work is work:
                     child.send(pipe.frame(pipe.Cancel(part.number)))
-        in_hand = [child.parts[0] for child in self._children if child.parts]
+                    recalled.append(part)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(HAND_OVER_SECONDS):
-                for part in in_hand:
-                    if part.work is work:
-                        await part.settled.wait()
+                for part in recalled:
+                    await part.settled.wait()
 
     async def _keep(self, started: asyncio.Future[None]) -> None:
         """Keep a child running; `started` hears of the first that is ready, or why none is."""
@@ -369,10 +365,10 @@ class Evaluators:
         return self.patience if child.ready else STARTS_LONGER * self.patience
 
     def _book(self, child: Child, reply: pipe.Evaluated | pipe.Failed) -> None:
-        """Note what a child says of the part that it has in hand. Raises `Lost`."""
-        if not child.parts or child.parts[0].number != reply.part:
-            raise Lost(f"answered part {reply.part} out of turn")
-        part = child.parts[0]
+        """Note what a child says of a part that it has. Raises `Lost`."""
+        part = next((part for part in child.parts if part.number == reply.part), None)
+        if part is None:
+            raise Lost(f"answered part {reply.part}, which it does not have")
         if isinstance(reply, pipe.Failed):
             part.work.fail(reply.reason)
         else:
@@ -385,21 +381,20 @@ class Evaluators:
             part.finished += len(evaluation.returns)
             if part.finished < part.job.count:
                 return
-        child.parts.popleft().settled.set()
+        child.parts.remove(part)
+        part.settled.set()
 
     def _take_back(self, child: Child, trouble: str) -> None:
-        """Find others for what a lost child had: for what it had in hand, a fresh one."""
-        in_hand = child.parts.popleft() if child.parts else None
+        """Find a fresh one for what a lost child had, since any of it may have been its end."""
         while child.parts:
-            self._waiting.put_back(child.parts.pop())
-        if in_hand is not None:
-            in_hand.settled.set()
-            if not in_hand.work.over.done():
-                self._suspect(in_hand, trouble)
+            part = child.parts.pop(0)
+            part.settled.set()
+            if not part.work.over.done():
+                self._suspect(part, trouble)
         self._hand_out()
 
     def _suspect(self, part: Part, trouble: str) -> None:
-        """Try what was in hand of a lost child once more, or blame it if it was alone in it."""
+        """Try what a lost child had once more, or blame it if the child had nothing else."""
         work = part.work
         if not part.suspect:
             self._waiting.suspect(part)

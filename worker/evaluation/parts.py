@@ -16,9 +16,9 @@ class Part:
     """A part of a job that one process has, will have, or had.
 
     Attributes:
-        suspect: it was in the hands of a process that was lost, and is tried once more.
+        suspect: a process that had it was lost, and it is tried once more.
         finished: directions, or episodes of the centre, from the first on, that it told.
-        settled: set once nothing more of it comes from the process that had it in hand.
+        settled: set once nothing more of it comes from the process that had it.
     """
 
     number: int
@@ -57,11 +57,6 @@ class Waiting:
     def suspect(self, part: Part) -> None:
         """A process was lost over a part: what it did not finish is tried once more."""
         self._suspects.append(Part(next(self._numbers), part.work, part.rest, suspect=True))
-
-    def put_back(self, part: Part) -> None:
-        """A part was not begun: it is the next, unless nobody waits for it any more."""
-        if not part.work.over.done():
-            (self._suspects if part.suspect else self._usual).appendleft(part)
 
     def take(self, *, fresh: bool) -> Part | None:
         """The next part for a process, which has had nothing but suspects where it is `fresh`."""

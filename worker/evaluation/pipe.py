@@ -57,8 +57,8 @@ class Drop(Message, frozen=True, tag=3):
 
 
 class Evaluate(Message, frozen=True, tag=4):
-    """A job or a part of one, answered in the order of asking: by one `Evaluated` after the other
-    until there is one for each direction, or by `Failed`."""
+    """A job or a part of one, answered by one `Evaluated` after the other until each direction was
+    in one, or by `Failed`. Of several that were asked for, each is begun after those before it."""
 
     part: int
     kind: TaskKind

@@ -1,9 +1,9 @@
-"""One pass of a list of episodes over the lanes, which are refilled the moment an episode ends."""
+"""Episodes of a list, played in lanes that are refilled the moment an episode ends."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 from protocol.messages import LARGEST_RETURN, MAX_FAILURE_REASON
 from worker.evaluation.words import words_of
 from worker.policies.policy import Policy, View
-
-Station = tuple[int, Callable[[Any], tuple[Any, Any, bool, bool, Any]], NDArray[Any]]
-"""What a step of a lane needs: its number, its environment's step, where the observation goes."""
 
 
 class Environment(Protocol):
@@ -89,7 +86,7 @@ class Episode(NamedTuple):
 
 
 class Play:
-    """One pass over a list of episodes, which is sorted by group.
+    """A list of episodes, sorted by group, and the lanes that play it; others play other lists.
 
     Episodes start in the order of the list. Once one has failed, the rest of its group is not
     started; since all before it were, the reason kept is the same in any number of lanes.
@@ -107,11 +104,10 @@ class Play:
         episodes: list[Episode],
         parameters: NDArray[np.float32],
         view: View,
-        pulse: Callable[[], None],
     ) -> None:
         self.instances, self.policy = instances, policy
         self.limit = instances.maker.limit
-        self.episodes, self.parameters, self.view, self.pulse = episodes, parameters, view, pulse
+        self.episodes, self.parameters, self.view = episodes, parameters, view
         self.totals = np.zeros(len(episodes))
         self.lengths = np.zeros(len(episodes), dtype=np.int64)
         self.failures: dict[int, tuple[int, str]] = {}
@@ -128,43 +124,67 @@ class Play:
         self.cut = [0] * instances.count
         """tick at which each lane's episode is cut; 0 never"""
         self.moved = False
-        """whether a lane stopped or changed its environment"""
+        """whether a lane came, left or changed its environment since `arrange`"""
+        self.active = np.empty(0, dtype=np.int64)
+        self.steps: list[Callable[[Any], tuple[Any, Any, bool, bool, Any]]] = []
+        self.targets: list[NDArray[Any]] = []
 
-    def run(self) -> None:
-        """Play all episodes."""
-        self.playing = playing = [lane for lane in range(self.instances.count) if self.begin(lane)]
-        while playing:
-            active = np.array(playing, dtype=np.int64)
-            stations = [
-                (lane, self.instances.of(lane).step, self.policy.targets[lane]) for lane in playing
-            ]
-            self.moved = False
-            while not self.moved:
-                over = self.step(active, stations)
-                for lane in over:
-                    if not self.begin(lane):
-                        playing.remove(lane)
-                        self.moved = True
+    @property
+    def pending(self) -> bool:
+        """Whether there are episodes that a lane may start."""
+        return self.begun < len(self.episodes)
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left to play."""
+        return not self.playing and not self.pending
+
+    def join(self, lane: int) -> bool:
+        """Let a lane that plays nothing play along; False where no episode is left for it."""
+        if not self.begin(lane):
+            return False
+        self.playing.append(lane)
+        self.moved = True
+        return True
+
+    def step(self) -> list[int]:
+        """Take one step in each lane that plays along; those that have nothing to play any more."""
+        if not self.playing:
+            return []
+        if self.moved:
+            self.arrange()
+        chosen = self.policy.act(self.active, self.parameters, self.view)
+        over = self.strike_unsound() if chosen is None else self.advance(chosen)
+        free = [lane for lane in over if not self.begin(lane)] if over else over
+        for lane in free:
+            self.playing.remove(lane)
+            self.moved = True
+        return free
 
     def finished(self) -> int:
         """How many groups, from the first on, have nothing left to play; asked between steps."""
         unfinished = {self.position[lane] for lane in self.playing}
-        if self.begun < len(self.episodes):
+        if self.pending:
             unfinished.add(self.begun)
         if not unfinished:
             return self.episodes[-1].group + 1
         return self.episodes[min(unfinished)].group
 
-    def step(self, active: NDArray[np.int64], stations: Sequence[Station]) -> list[int]:
-        """Take one step in each of the active lanes; those whose episode is over by it."""
-        self.pulse()
-        chosen = self.policy.act(active, self.parameters, self.view)
-        if chosen is None:
-            return self.strike_unsound(active)
+    def arrange(self) -> None:
+        """Have at hand what the steps of the lanes need."""
+        self.active = np.array(self.playing, dtype=np.int64)
+        self.steps = [self.instances.of(lane).step for lane in self.playing]
+        self.targets = [self.policy.targets[lane] for lane in self.playing]
+        self.moved = False
+
+    def advance(self, chosen: list[Any]) -> list[int]:
+        """Take these actions; the lanes whose episode is over by it."""
         over: list[int] = []
         reward_of, cut = self.reward, self.cut
         self.tick = tick = self.tick + 1
-        for (lane, step, target), action in zip(stations, chosen, strict=True):
+        for lane, step, target, action in zip(
+            self.playing, self.steps, self.targets, chosen, strict=True
+        ):
             try:
                 observation, reward, terminated, truncated, _ = step(action)
                 reward_of[lane] += float(reward)
@@ -180,7 +200,7 @@ class Play:
 
     def begin(self, lane: int) -> bool:
         """Start the next episode that a lane can start; False where none is left."""
-        while self.begun < len(self.episodes):
+        while self.pending:
             position = self.begun
             self.begun += 1
             episode = self.episodes[position]
@@ -228,9 +248,9 @@ class Play:
         self.instances.discard(lane)
         self.moved = True
 
-    def strike_unsound(self, active: NDArray[np.int64]) -> list[int]:
+    def strike_unsound(self) -> list[int]:
         """Fail the lanes whose observation the policy can't take, and name them."""
-        unsound = [lane for lane in active.tolist() if not self.policy.sound(lane)]
+        unsound = [lane for lane in self.playing if not self.policy.sound(lane)]
         for lane in unsound:
             step = self.tick - self.began[lane]
             self.fail(lane, f"the observation after step {step} is not finite or not in its space")

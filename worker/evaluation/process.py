@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 import sys
-from collections import deque
 from pathlib import Path
 
 from protocol.packing import WireError
@@ -50,7 +49,7 @@ class Child:
     Attributes:
         found: what it found out about this machine, once it can evaluate.
         fresh: whether it has been given nothing but suspects yet.
-        parts: handed out to it and not answered, in order: the first is in hand.
+        parts: handed out to it and not answered in full, in order.
         silent: seconds for which it owed a word and could have been heard.
         ending: whether it is past hope.
     """
@@ -63,7 +62,7 @@ class Child:
         self._transport, self._exited = transport, streams.exited
         self.found: pipe.Ready | None = None
         self.fresh = True
-        self.parts: deque[Part] = deque()
+        self.parts: list[Part] = []
         self.silent = 0.0
         self.ending = False
         self._requests, self._replies, self._errors = process.stdin, process.stdout, process.stderr
@@ -75,6 +74,12 @@ class Child:
     def ready(self) -> bool:
         """Whether it can evaluate."""
         return self.found is not None
+
+    def room(self, most: int) -> bool:
+        """Whether it may have one more part besides those that it has, `most` in all; nothing may
+        stand beside a suspect."""
+        suspect = any(part.suspect for part in self.parts)
+        return not self.ending and not suspect and len(self.parts) < most
 
     @classmethod
     async def spawn(cls) -> Child:
@@ -103,7 +108,7 @@ class Child:
         """The next reply, no longer than it can be for what is in hand by then. Raises `Lost`."""
         try:
             header = await self._replies.readexactly(pipe.HEADER)
-            directions = self.parts[0].rest.count if self.parts else 0
+            directions = max((part.rest.count for part in self.parts), default=0)
             size = pipe.length(header, pipe.reply_limit(run_spec, directions))
             return pipe.reply(await self._replies.readexactly(size))
         except (asyncio.IncompleteReadError, ConnectionError):

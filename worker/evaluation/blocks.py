@@ -1,0 +1,138 @@
+"""A piece of a job that is played in one pass: its episodes and members, and what they gave."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from protocol import noise, normalizer
+from protocol.normalizer import ObservationSums
+from protocol.spec import RunSpec
+from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization
+from worker.evaluation.playing import Episode, Instances, Play
+from worker.policies.policy import Policy, View
+
+EPISODES = 1 << 16  # episode indices of a direction or version
+VERSION_WIDE = 1 << 63
+"""Set in the index of an episode that a whole version shares: directions' indices stay below it."""
+
+
+def member_seeds(spec: RunSpec, job: EvaluationJob) -> list[list[int]]:
+    """Episode seeds of each direction of a job, which both its members play.
+
+    By the spec's seeding their index is direction * 65536 + episode (`pair`), 2**63 +
+    version * 65536 + episode (`version`), or episode (`fixed`).
+    """
+    episodes = np.arange(job.episodes, dtype=np.uint64)
+    if spec.environment.seeding == "pair":
+        directions = np.arange(job.first, job.first + job.count, dtype=np.uint64)
+        indices = directions[:, np.newaxis] * np.uint64(EPISODES) + episodes
+    elif spec.environment.seeding == "version":
+        base = np.uint64(VERSION_WIDE + job.version * EPISODES)
+        indices = np.tile(base + episodes, (job.count, 1))
+    else:
+        indices = np.tile(episodes, (job.count, 1))
+    seeds: list[list[int]] = noise.episode_seeds(spec.seed, indices).tolist()
+    return seeds
+
+
+def centre_seeds(spec: RunSpec, job: EvaluationJob) -> list[int]:
+    """Seeds of the centre's episodes: domain 4, index version * 65536 + episode."""
+    base = job.version * EPISODES + job.first
+    indices = np.arange(base, base + job.count, dtype=np.uint64)
+    seeds: list[int] = noise.episode_seeds(spec.seed, indices, noise.Domain.CENTRE).tolist()
+    return seeds
+
+
+class Block:
+    """A job that fits into memory, in play.
+
+    Args:
+        parameters: the job's members, shape (2 * count or more, size), or theta, shape (1, size),
+            where it is of the centre; in the policy's order.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        job: EvaluationJob,
+        parameters: NDArray[np.float32],
+        normalization: Normalization | None,
+        instances: Instances,
+        policy: Policy,
+    ) -> None:
+        self.job = job
+        self.observing = job.kind == "members" and normalization is not None
+        slots = job.count if self.observing else 0
+        self.sums = np.zeros((slots, spec.environment.observation.size, 4), dtype=np.uint64)
+        self.harvested = 0
+        """directions, or episodes of the centre, that were given away"""
+        if job.kind == "centre":
+            seeds = centre_seeds(spec, job)
+            episodes = [Episode(0, place, -1, seed) for place, seed in enumerate(seeds)]
+        else:
+            episodes = [
+                Episode(2 * group + mirror, group, group if self.observing else -1, seed)
+                for group, seeds in enumerate(member_seeds(spec, job))
+                for mirror in (0, 1)
+                for seed in seeds
+            ]
+        view = _view(spec, normalization, self.sums)
+        self.play = Play(instances, policy, episodes, parameters, view)
+
+    def harvest(self) -> Evaluation | None:
+        """What is finished, up to the first that is not, and was not given away before."""
+        begin, end = self.harvested, self.play.finished()
+        if begin == end:
+            return None
+        self.harvested = end
+        job, play = self.job, self.play
+        shape = (*job.shape, job.episodes_per_return)
+        totals = play.totals.reshape(shape)[begin:end]
+        lengths = play.lengths.reshape(shape)[begin:end].sum(axis=-1)
+        returns = totals[..., 0].copy()
+        for episode in range(1, job.episodes_per_return):  # in this order, unlike NumPy's sum
+            returns += totals[..., episode]
+        returns /= job.episodes_per_return
+        failed = sorted(group for group in play.failures if begin <= group < end)
+        places = [group - begin for group in failed]
+        returns[places], lengths[places] = np.nan, 0
+        observed = None
+        if self.observing:
+            self.sums[failed] = 0
+            observed = _total(int(lengths.sum()), self.sums[begin:end])
+        return Evaluation(
+            first=job.first + begin,
+            returns=returns,
+            lengths=lengths,
+            observed=observed,
+            failed=tuple((job.first + group, play.failures[group][1]) for group in failed),
+        )
+
+
+def _view(spec: RunSpec, normalization: Normalization | None, sums: NDArray[np.uint64]) -> View:
+    clip = np.float32(spec.normalizer.clip)
+    if normalization is None:
+        none, nothing = np.empty(0, np.float32), np.empty(0)
+        return View(none, none, clip, nothing, nothing, sums)
+    return View(
+        normalization.mean,
+        normalization.inverse_deviation,
+        clip,
+        normalization.shift,
+        normalization.scale,
+        sums,
+    )
+
+
+def _total(count: int, tables: NDArray[np.uint64]) -> ObservationSums:
+    """The sums over all directions of `tables`, shape (directions, dims, 4), exactly."""
+    half, mask = np.uint64(32), np.uint64(0xFFFF_FFFF)
+    low, high = tables[:, :, 0::2], tables[:, :, 1::2]
+    # Halves of a word, so that the carry of fewer than 2**32 directions fits beside them.
+    first = (low & mask).sum(axis=0, dtype=np.uint64)
+    second = (low >> half).sum(axis=0, dtype=np.uint64) + (first >> half)
+    words = np.empty(tables.shape[1:], dtype=np.uint64)
+    words[:, 0::2] = (first & mask) | (second << half)
+    words[:, 1::2] = high.sum(axis=0, dtype=np.uint64) + (second >> half)
+    return normalizer.from_words(count, words)
