@@ -22,6 +22,10 @@ if sys.byteorder != "little":
     raise ImportError("this machine is big-endian: noise streams are read as little-endian words")
 
 CHUNK = 2048  # bytes of a stream in hand at once: eight of them and their tables fit in L1
+PAGE, GAP = np.uint64(CHUNK), np.uint64(64)
+PAGE_WORDS = (CHUNK + 64) // 8
+"""A stream that is read out of order lies in pages with a cache line between them: columns of a
+matrix whose width is a power of two would else all fall into the same few sets of the cache."""
 ROWS = 8  # streams that are summed in one pass over a chunk
 HALF_ROWS = 4
 
@@ -240,16 +244,22 @@ def rademacher_members(
     as bytes, so that the rows are written straight through.
     """
     size, end = theta.size, start + (out.shape[0] >> 1)
-    words = np.empty((size + 63) // 64 * 8, np.uint64)
+    pages = (size + CHUNK - 1) // CHUNK
+    words = np.empty(pages * PAGE_WORDS, np.uint64)
     octets = words.view(np.uint8)
     ordered = np.empty(CHUNK, np.uint8)
     for block in range(start >> 3, (end + 7) >> 3):
-        fill_stream(run_seed, NOISE, np.uint64(block), ZERO, words, (size + 7) >> 3)
+        for page in range(pages):
+            counter = np.uint64(page * (CHUNK >> 5))
+            length = min(CHUNK, size - page * CHUNK)
+            room = words[page * PAGE_WORDS : (page + 1) * PAGE_WORDS]
+            fill_stream(run_seed, NOISE, np.uint64(block), counter, room, (length + 7) >> 3)
         for chunk in range(0, size, CHUNK):
             length = min(CHUNK, size - chunk)
             places = order[chunk : chunk + length]
             for j in range(length):
-                ordered[j] = octets[places[j]]
+                place = np.uint64(places[j])  # unsigned: Numba need not look for negative ones
+                ordered[j] = octets[place + (place // PAGE) * GAP]
             centre = theta[chunk : chunk + length]
             for direction in range(max(start, 8 * block), min(end, 8 * block + 8)):
                 mask = np.uint8(1 << (direction & 7))
