@@ -174,7 +174,7 @@ def large(options: Options) -> list[Figure]:
     what = subject("CartPole-v1", LARGE, 0.5, normalized=False, theta=zeros)
     row = f"CartPole MLP 4-512-1900-2, {2 * LARGE_PAIRS} members"
     ours = bench.Ours(what, environments.maker(what.spec.environment))
-    share = statistics.median(bench.shares(ours, LARGE_PAIRS)["noise"] for _ in range(3))
+    share = bench.shares(ours, LARGE_PAIRS)["noise"]
     lanes = ours.lanes.instances.count
     ours.close()
     peak = asyncio.run(peak_of_a_child(what))
