@@ -14,6 +14,12 @@ ZERO = np.float32(0.0)
 FEW_OUTPUTS = 8  # below it a layer is too narrow for the vector unit: its outputs go one by one
 
 
+@njit(inline="always")
+def any_set(a: np.float32, b: np.float32, c: np.float32, d: np.float32) -> bool:
+    """Whether one of them is not 0."""
+    return a != ZERO or b != ZERO or c != ZERO or d != ZERO
+
+
 @njit(error_model="numpy")
 def dense(
     inputs: NDArray[np.float32],
@@ -48,18 +54,31 @@ def dense(
             outputs[r] = d + biases[r]
         return
     outputs[:] = ZERO
-    fours = inputs.size // 4 * 4
-    for i in range(0, fours, 4):
+    eights, fours = inputs.size // 8 * 8, inputs.size // 4 * 4
+    # Rows by their place in one block: slices of it would each be checked for overlap.
+    for i in range(0, eights, 8):
         a, b, c, d = inputs[i], inputs[i + 1], inputs[i + 2], inputs[i + 3]
-        if a != ZERO or b != ZERO or c != ZERO or d != ZERO:
-            block = weights[i * many : (i + 4) * many]
-            first, second = block[:many], block[many : 2 * many]
-            third, fourth = block[2 * many : 3 * many], block[3 * many :]
+        e, f, g, h = inputs[i + 4], inputs[i + 5], inputs[i + 6], inputs[i + 7]
+        if any_set(a, b, c, d) or any_set(e, f, g, h):
+            block = weights[i * many : (i + 8) * many]
             for o in range(many):
-                total = outputs[o] + first[o] * a
-                total = total + second[o] * b
-                total = total + third[o] * c
-                outputs[o] = total + fourth[o] * d
+                total = outputs[o] + block[o] * a
+                total = total + block[many + o] * b
+                total = total + block[2 * many + o] * c
+                total = total + block[3 * many + o] * d
+                total = total + block[4 * many + o] * e
+                total = total + block[5 * many + o] * f
+                total = total + block[6 * many + o] * g
+                outputs[o] = total + block[7 * many + o] * h
+    for i in range(eights, fours, 4):
+        a, b, c, d = inputs[i], inputs[i + 1], inputs[i + 2], inputs[i + 3]
+        if any_set(a, b, c, d):
+            block = weights[i * many : (i + 4) * many]
+            for o in range(many):
+                total = outputs[o] + block[o] * a
+                total = total + block[many + o] * b
+                total = total + block[2 * many + o] * c
+                outputs[o] = total + block[3 * many + o] * d
     for i in range(fours, inputs.size):
         row = weights[i * many : (i + 1) * many]
         for o in range(many):
