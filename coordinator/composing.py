@@ -84,7 +84,7 @@ def _with_pool(name: str, base: Mapping[str, Any], source: str) -> dict[str, Any
 def _described(environment: Mapping[str, Any], allowed: Sequence[str]) -> dict[str, Any]:
     """Spaces and usual target of the environment, as spec values; asks a process of its own."""
     name = environment["id"]
-    said = _ask(name, _as_json(environment.get("kwargs", {})), allowed)
+    said = _ask(name, environment, allowed)
     if "error" in said:
         raise SpecError(str(said["error"]))
     described: dict[str, Any] = {
@@ -100,9 +100,11 @@ def _described(environment: Mapping[str, Any], allowed: Sequence[str]) -> dict[s
     return described
 
 
-def _ask(name: str, kwargs: str, allowed: Sequence[str]) -> dict[str, Any]:
+def _ask(name: str, environment: Mapping[str, Any], allowed: Sequence[str]) -> dict[str, Any]:
     """What the environment says of itself."""
-    command = [sys.executable, "-m", "worker.describe", "--kwargs", kwargs]
+    command = [sys.executable, "-m", "worker.describe"]
+    for field, otherwise in (("kwargs", {}), ("wrappers", [])):
+        command.append(f"--{field}={_as_json(field, environment.get(field, otherwise))}")
     command += [*(f"--allow-module={module}" for module in allowed), "--", name]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=DESCRIBE_TIMEOUT)
@@ -123,10 +125,10 @@ def _ask(name: str, kwargs: str, allowed: Sequence[str]) -> dict[str, Any]:
     return said
 
 
-def _as_json(kwargs: Any) -> str:
+def _as_json(field: str, value: Any) -> str:
     try:
-        return json.dumps(kwargs)
+        return json.dumps(value)
     except (TypeError, ValueError):
         raise SpecError(
-            f"environment.kwargs is {kwargs!r}: it must be a table of numbers, texts and booleans"
+            f"environment.{field} is {value!r}: it must be made of numbers, texts and booleans"
         ) from None

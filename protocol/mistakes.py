@@ -74,7 +74,8 @@ def _at(raw: Any, annotation: Any, keys: list[str]) -> tuple[Any, Any, Any]:
             raw = raw.get(key)
         elif isinstance(raw, list | tuple) and key.isdigit() and int(key) < len(raw):
             raw = raw[int(key)]
-        annotation, parent = _field(annotation, key), annotation
+        if not key.isdigit():  # what is declared of a list tells of its entries too
+            annotation, parent = _field(annotation, key), annotation
     return raw, annotation, parent
 
 

@@ -9,15 +9,18 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from protocol import networks
+from protocol import networks, section, spaces, wrappers
 from protocol.errors import ShoalError
 from protocol.mistakes import explain
 from protocol.networks import Tensor
 from protocol.packing import WireError, pack, unpack
+from protocol.section import Section
+from protocol.spaces import Box, Space
+from protocol.wrappers import Wrappers
 
 PROTOCOL_VERSION = 1
 MAX_PARAMETERS = 1 << 28
@@ -58,46 +61,14 @@ class SpecError(ShoalError):
     """A run spec that breaks a rule; the message names field, value, rule and remedy."""
 
 
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of all sections: immutable, keyword only, a misspelt field is an error."""
-
-
-class Box(Section, frozen=True, kw_only=True, tag="box", tag_field="kind"):
-    """A space of real vectors: `shape`, and for actions the bounds `low` and `high` per element."""
-
-    shape: Annotated[
-        tuple[Annotated[int, msgspec.Meta(ge=1, le=1 << 24)], ...], msgspec.Meta(max_length=8)
-    ]
-    low: Annotated[tuple[float, ...], msgspec.Meta(max_length=4096)] = ()
-    high: Annotated[tuple[float, ...], msgspec.Meta(max_length=4096)] = ()
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self.shape)
-
-
-class Discrete(Section, frozen=True, kw_only=True, tag="discrete", tag_field="kind"):
-    """A space of `n` actions or observations, numbered from `start`."""
-
-    n: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
-    start: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31)] = 0
-
-    @property
-    def size(self) -> int:
-        """Number of elements of the one-hot form."""
-        return self.n
-
-
-Space = Box | Discrete
-
-
 class EnvironmentSpec(Section, frozen=True, kw_only=True):
     """What is evaluated. The spaces are read from the environment once, when the run is made."""
 
+    later: ClassVar[tuple[str, ...]] = ("wrappers",)
+
     id: EnvironmentId
     backend: Literal["gymnasium"] = "gymnasium"
-    kwargs: Annotated[dict[str, Scalar], msgspec.Meta(max_length=64)] = {}
+    kwargs: Annotated[dict[str, Scalar], msgspec.Meta(max_length=64)] = {}  # noqa: RUF012
     observation: Space
     action: Space
     max_steps: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_EPISODE)] = 0
@@ -107,10 +78,14 @@ class EnvironmentSpec(Section, frozen=True, kw_only=True):
     seeding: Literal["pair", "version", "fixed"] = "pair"
     """`pair`: fresh seeds for each mirrored pair; `version`: all members of a version share theirs;
     `fixed`: the same seeds for ever."""
+    wrappers: Wrappers = ()
+    """What lies around the environment, the innermost first; the spaces are those outside."""
 
 
 class PolicySpec(Section, frozen=True, kw_only=True):
     """A built-in policy: `linear`, `mlp` with its hidden layers, or `gru`, which remembers."""
+
+    later: ClassVar[tuple[str, ...]] = ("choice",)
 
     kind: Literal["linear", "mlp", "gru"] = "mlp"
     """`gru`: gated recurrent units in layers, whose states are zero when an episode begins, and a
@@ -132,6 +107,9 @@ class PolicySpec(Section, frozen=True, kw_only=True):
     """Of `given`: digest of the state of version 0."""
     initial_scale: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] = 1.0
     """Factor of the `scaled` noise."""
+    choice: Literal["argmax", "sample"] = "argmax"
+    """How outputs become discrete actions: the largest wins, or one is drawn with the probabilities
+    that their softmax gives, by a stream of the episode's seed."""
 
 
 class StrategySpec(Section, frozen=True, kw_only=True):
@@ -315,9 +293,10 @@ def to_bytes(spec: RunSpec) -> bytes:
 
 
 def to_plain(spec: RunSpec) -> dict[str, Any]:
-    """Plain nested values, every field in its declared order, no field left out."""
-    plain: dict[str, Any] = _without_negative_zero(msgspec.to_builtins(spec, order="deterministic"))
-    return plain
+    """Plain nested values: every field in its declared order, but `Section.later` ones at their
+    default."""
+    table: dict[str, Any] = section.plain(spec)
+    return table
 
 
 def to_toml(spec: RunSpec) -> str:
@@ -377,17 +356,6 @@ def _toml_or_text(text: str) -> Any:
     return table["value"] if len(table) == 1 else text
 
 
-def _without_negative_zero(value: Any) -> Any:
-    """The same plain value, with 0.0 for the -0.0 that equals it."""
-    if isinstance(value, float):
-        return value + 0.0
-    if isinstance(value, dict):
-        return {key: _without_negative_zero(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_negative_zero(item) for item in value]
-    return value
-
-
 def _check_together(spec: RunSpec) -> None:
     """Rules that tie fields to each other, and those that a type can't tell."""
     _check_environment(spec.environment)
@@ -402,6 +370,12 @@ def _check_together(spec: RunSpec) -> None:
         raise SpecError(
             f"the policy has {spec.size:.3g} parameters, over the limit of {MAX_PARAMETERS:,}: "
             "use smaller layers in policy.hidden, or an environment with smaller observations"
+        )
+    parts = list(spaces.leaves(spec.environment.action))
+    if spec.policy.choice == "sample" and all(isinstance(part, Box) for part in parts):
+        raise SpecError(
+            f'policy.choice is "sample" but the actions of {spec.environment.id} are real numbers, '
+            'which are never drawn: use "argmax", and the perturbed parameters explore'
         )
     observed = spec.environment.observation.size
     if spec.normalizer.enabled and 7 + observed * STATISTIC_BYTES >= MAX_STATISTICS:
@@ -424,24 +398,36 @@ def _check_together(spec: RunSpec) -> None:
 
 def _check_environment(environment: EnvironmentSpec) -> None:
     for name, space in (("observation", environment.observation), ("action", environment.action)):
-        if isinstance(space, Box) and any(map(math.isnan, (*space.low, *space.high))):
-            raise SpecError(f"environment.{name} has a bound that is NaN: bounds are numbers")
-    action = environment.action
-    if isinstance(action, Box):
-        if not len(action.low) == len(action.high) == action.size:
-            raise SpecError(
-                f"environment.action has {action.size:,} elements but {len(action.low)} low and "
-                f"{len(action.high)} high bounds: give one of each per element"
-            )
-        for element, (low, high) in enumerate(zip(action.low, action.high, strict=True)):
-            if not (math.isfinite(low) and math.isfinite(high) and low < high):
-                raise SpecError(
-                    f"element {element} of the actions of {environment.id} has the bounds "
-                    f"{low} .. {high}: built-in policies need finite ones, the lower first; "
-                    "wrap the environment with a rescaled action space"
-                )
+        if wrong := spaces.fault(space):
+            raise SpecError(f"environment.{name} {wrong}")
+    for part in spaces.leaves(environment.action):
+        if isinstance(part, Box):
+            _check_bounds(environment.id, part)
+    for place, wrapper in enumerate(environment.wrappers):
+        if wrong := wrappers.fault(wrapper):
+            raise SpecError(f"environment.wrappers[{place}] {wrong}")
     for name, value in environment.kwargs.items():
         _check_argument(name, value)
+
+
+def _check_bounds(environment: str, action: Box) -> None:
+    if action.dtype != "float32":
+        raise SpecError(
+            f"environment.action has a box of {action.dtype}: policies act with real numbers, use "
+            "one of float32"
+        )
+    if not len(action.low) == len(action.high) == action.size:
+        raise SpecError(
+            f"environment.action has {action.size:,} elements but {len(action.low)} low and "
+            f"{len(action.high)} high bounds: give one of each per element"
+        )
+    for element, (low, high) in enumerate(zip(action.low, action.high, strict=True)):
+        if not (math.isfinite(low) and math.isfinite(high) and low < high):
+            raise SpecError(
+                f"element {element} of the actions of {environment} has the bounds "
+                f"{low} .. {high}: built-in policies need finite ones, the lower first; "
+                "wrap the environment with a rescaled action space"
+            )
 
 
 def _check_argument(name: str, value: Scalar) -> None:
@@ -483,4 +469,6 @@ def _toml_value(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, list | tuple):
         return f"[{', '.join(_toml_value(item) for item in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key} = {_toml_value(item)}' for key, item in value.items())}}}"
     return repr(value)

@@ -164,8 +164,7 @@ class _Watched:
         return self.maker.limit
 
     def make(self) -> Environment:
-        registration, kwargs = self.maker.registration, self.maker.environment.kwargs
-        instance = environments.make(registration, kwargs, self.mode)
+        instance = self.maker.make(self.mode)
         return instance if self.writer is None else _Filmed(instance, self.writer)
 
 
@@ -264,7 +263,7 @@ def _open_video(file: Path, maker: environments.Maker) -> Writer:
 
 
 def _frames_per_second(maker: environments.Maker) -> int:
-    instance = environments.make(maker.registration, maker.environment.kwargs, "rgb_array")
+    instance = maker.make("rgb_array")
     try:
         return int(instance.metadata.get("render_fps", 30))
     finally:

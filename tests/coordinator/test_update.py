@@ -19,7 +19,7 @@ from protocol import kernels, messages, normalizer, replay, snapshot, state
 from protocol.envelope import open_signed
 from protocol.identity import Identity, run_id
 from protocol.packing import MAX_MESSAGE, unpack_integers
-from protocol.spec import Box
+from protocol.spaces import Box
 from tests.coordinator.runs import contribution, spec_of, states_of
 
 IDENTITY = Identity(bytes(range(32)))

@@ -15,7 +15,8 @@ from protocol import spec as run_spec
 from protocol.errors import ShoalError
 from protocol.normalizer import ObservationSums, to_bytes
 from protocol.packing import pack
-from protocol.spec import Box, Discrete, RunSpec, SpecError
+from protocol.spaces import Box, Discrete
+from protocol.spec import RunSpec, SpecError
 from tests.protocol import generated
 
 BASE: dict[str, Any] = {

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from protocol import noise
 from protocol.policy_file import to_tensors
-from protocol.spec import Box, RunSpec, parse
+from protocol.spaces import Box
+from protocol.spec import RunSpec, parse
 from worker.evaluation.jobs import EvaluationJob, Normalization
 from worker.policies import activations
 
@@ -24,8 +25,8 @@ def run_spec(environment_id: str = "CartPole-v1", **sections: Any) -> RunSpec:
         "CartPole-v1": (box(4), {"kind": "discrete", "n": 2}),
         "Pendulum-v1": (box(3), {**box(1), "low": [-2.0], "high": [2.0]}),
         "FrozenLake-v1": ({"kind": "discrete", "n": 16}, {"kind": "discrete", "n": 4}),
-        "ToyMiser-v0": (box(2, 3), {**box(2, 1), "low": [-1.0, 0.0], "high": [1.0, 3.0]}),
-        "ToyRescaled-v0": (box(2, 3), {**box(2, 1), "low": [-1.0, -1.0], "high": [1.0, 1.0]}),
+        "ToyMiser-v0": ({**box(2, 3), "dtype": "uint8"}, {**box(2, 1), "low": [-1.0, 0.0], "high": [1.0, 3.0]}),
+        "ToyRescaled-v0": ({**box(2, 3), "dtype": "uint8"}, {**box(2, 1), "low": [-1.0, -1.0], "high": [1.0, 1.0]}),
         "ToyLadder-v0": (
             {"kind": "discrete", "n": 4, "start": 5},
             {"kind": "discrete", "n": 2, "start": 3},
@@ -143,6 +144,7 @@ def see(spec: RunSpec, observation: Any, view: Normalization | None) -> NDArray[
     space = spec.environment.observation
     if isinstance(space, Box):
         seen = np.asarray(observation).astype(np.float32).ravel()
+        seen = seen / np.float32(255) if space.dtype == "uint8" else seen
     else:
         seen = np.zeros(space.n, np.float32)
         seen[int(observation) - space.start] = 1.0

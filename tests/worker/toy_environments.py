@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import register
-from gymnasium.spaces import Box, Discrete, MultiBinary
+from gymnasium.spaces import Box, Discrete, Text
 
 LONG = 15.0
 """Seconds that what is left behind goes on."""
@@ -198,7 +198,7 @@ class Odd(Walk):
 
     def __init__(self) -> None:
         super().__init__()
-        self.action_space = MultiBinary(3)
+        self.action_space = Text(3)
 
 
 class Endless(Walk):

@@ -9,12 +9,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
-import numpy as np
 from gymnasium.envs.registration import EnvSpec, registry
 
-from protocol.spec import LONGEST_EPISODE, Box, Discrete, EnvironmentSpec, Space
+from protocol.spaces import Space, fits
+from protocol.spec import LONGEST_EPISODE, EnvironmentSpec
+from protocol.wrappers import SLOW, Wrapper
 from worker.evaluation.jobs import EnvironmentUnavailable
+from worker.evaluation.spaces import actions, observations, shown
 from worker.evaluation.words import words_of
+from worker.evaluation.wrappers import flattened, wrap
 
 Environment = gymnasium.Env[Any, Any]
 
@@ -34,16 +37,23 @@ class Maker:
     registration: EnvSpec
     limit: int
 
-    def make(self) -> Environment:
-        """A new instance, with the spaces that the spec says. Raises `EnvironmentUnavailable`."""
-        instance = make(self.registration, self.environment.kwargs)
+    def make(self, render_mode: str | None = None) -> Environment:
+        """A new instance, with the spaces that the spec says; composite observations come flat.
+
+        Raises:
+            EnvironmentUnavailable: it can't be made here, or not with these spaces.
+        """
+        spec = self.environment
+        instance = make(self.registration, spec.kwargs, spec.wrappers, render_mode)
         try:
-            _require_same("observation", self.environment, observations(instance))
-            _require_same("action", self.environment, actions(instance))
+            found = observations(instance)
+            _require(fits(spec.observation, found), "observation", spec.observation, found, spec)
+            taken = actions(instance)
+            _require(spec.action == taken, "action", spec.action, taken, spec)
         except EnvironmentUnavailable:
             instance.close()
             raise
-        return instance
+        return flattened(instance)
 
 
 def maker(environment: EnvironmentSpec, allowed: Sequence[str] = ()) -> Maker:
@@ -100,13 +110,16 @@ def registered(environment_id: str, allowed: Sequence[str] = ()) -> EnvSpec:
 
 
 def make(
-    registration: EnvSpec, kwargs: Mapping[str, Any], render_mode: str | None = None
+    registration: EnvSpec,
+    kwargs: Mapping[str, Any],
+    wrappers: Sequence[Wrapper] = (),
+    render_mode: str | None = None,
 ) -> Environment:
     """An instance without checker, order enforcing or time limit, which its caller counts.
 
     Wrappers that the registration demands stay, and the time limit with them: it lies below them
-    and may count other steps than we do. `render_mode` is what somebody who watches asks for.
-    Raises `EnvironmentUnavailable`.
+    and may count other steps than we do; below `wrappers` of several steps too. `render_mode` is
+    what somebody who watches asks for. Raises `EnvironmentUnavailable`.
     """
     if str(kwargs.get("render_mode")).endswith("_list"):
         raise EnvironmentUnavailable(
@@ -119,12 +132,12 @@ def make(
             "screens: leave it out, and watch a run with `shoal play`"
         )
     bare = dataclasses.replace(registration, order_enforce=False, disable_env_checker=True)
-    if not bare.additional_wrappers:
+    if not bare.additional_wrappers and not any(isinstance(each, SLOW) for each in wrappers):
         bare.max_episode_steps = None
     try:
         if render_mode is not None:
             kwargs = {**kwargs, "render_mode": render_mode}
-        return gymnasium.make(bare, **kwargs)
+        instance = gymnasium.make(bare, **kwargs)
     except gymnasium.error.DependencyNotInstalled as error:
         raise EnvironmentUnavailable(f"{registration.id} can't be made here: {error}") from None
     except TypeError as error:
@@ -136,56 +149,33 @@ def make(
             f"{registration.id} can't be made here ({words_of(error)}): mend its installation, or "
             "join a run of another environment"
         ) from None
+    for wrapper in wrappers:
+        instance = _wrapped(instance, wrapper, registration.id)
+    return instance
 
 
-def observations(environment: Environment) -> Space:
-    """The observation space in the spec's words. Raises `EnvironmentUnavailable`."""
-    space = environment.observation_space
-    if isinstance(space, gymnasium.spaces.Discrete):
-        return Discrete(n=int(space.n), start=int(space.start))
-    if isinstance(space, gymnasium.spaces.Box) and space.dtype.kind in "fiub":
-        return Box(shape=tuple(space.shape))
-    raise EnvironmentUnavailable(
-        f"the observations of {name(environment)} are {shown(space)}: only Box and Discrete spaces "
-        "are supported; wrap the environment, for example with FlattenObservation"
-    )
-
-
-def actions(environment: Environment) -> Space:
-    """The action space in the spec's words. Raises `EnvironmentUnavailable`."""
-    space = environment.action_space
-    if isinstance(space, gymnasium.spaces.Discrete):
-        return Discrete(n=int(space.n), start=int(space.start))
-    if isinstance(space, gymnasium.spaces.Box) and space.dtype.kind == "f":
-        if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
-            raise EnvironmentUnavailable(
-                f"the actions of {name(environment)} are {shown(space)}: built-in policies need "
-                "finite bounds; wrap the environment with RescaleAction"
-            )
-        low, high = (tuple(map(float, bound.ravel())) for bound in (space.low, space.high))
-        return Box(shape=tuple(space.shape), low=low, high=high)
-    raise EnvironmentUnavailable(
-        f"the actions of {name(environment)} are {shown(space)}: only Discrete spaces and Box "
-        "spaces of real numbers are supported; wrap the environment so that it takes one of these"
-    )
-
-
-def name(environment: Environment) -> str:
-    """The id of an instance, for messages."""
-    return environment.spec.id if environment.spec else type(environment).__name__
-
-
-def shown(value: object) -> str:
-    """A space as one short line."""
-    return " ".join(str(value).split())[:120]
-
-
-def _require_same(what: str, environment: EnvironmentSpec, found: Space) -> None:
-    expected: Space = getattr(environment, what)
-    if what == "observation" and isinstance(expected, Box):
-        expected = Box(shape=expected.shape)
-    if expected != found:
+def _wrapped(instance: Environment, wrapper: Wrapper, environment_id: str) -> Environment:
+    """The instance in a wrapper; closed where it does not go into it."""
+    try:
+        return wrap(instance, wrapper)
+    except Exception as error:
+        kind = wrapper.__struct_config__.tag
+        instance.close()
+        if isinstance(error, gymnasium.error.DependencyNotInstalled):
+            remedy = "install what it needs"
+        else:
+            remedy = "take it off environment.wrappers, or mend its arguments or the environment's"
         raise EnvironmentUnavailable(
-            f"the {what} space of {environment.id} is {found} here but {expected} in the run's "
-            f"spec (Gymnasium {gymnasium.__version__} here): install the version that the host has"
+            f"{environment_id} can't be wrapped in {kind!r} ({words_of(error)}): {remedy}"
+        ) from None
+
+
+def _require(
+    same: bool, what: str, expected: Space, found: Space, environment: EnvironmentSpec
+) -> None:
+    if not same:
+        raise EnvironmentUnavailable(
+            f"the {what} space of {environment.id} is {shown(found)} here but {shown(expected)} in "
+            f"the run's spec (Gymnasium {gymnasium.__version__} here): install the version that "
+            "the host has, or mend the spec"
         )

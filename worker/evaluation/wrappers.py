@@ -1,0 +1,85 @@
+"""Puts a run's wrappers around an environment: Gymnasium's own, wherever it has one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from gymnasium.wrappers import (
+    AtariPreprocessing,
+    ClipReward,
+    FlattenObservation,
+    FrameStackObservation,
+)
+from gymnasium.wrappers import RescaleObservation as Rescaled
+
+from protocol.wrappers import (
+    ActionRepeat,
+    Atari,
+    FrameStack,
+    RescaleObservation,
+    RewardClip,
+    Wrapper,
+)
+
+Environment = gymnasium.Env[Any, Any]
+
+
+class RepeatedAction(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Takes each action several times, or until the episode ends; the rewards add up.
+
+    Gymnasium has one like it from version 1.3 on only.
+    """
+
+    def __init__(self, environment: Environment, times: int) -> None:
+        super().__init__(environment)
+        self.times = times
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take the steps of one action."""
+        total = 0.0
+        for _ in range(self.times):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return observation, total, terminated, truncated, info
+
+
+def wrap(environment: Environment, wrapper: Wrapper) -> Environment:
+    """The environment in one wrapper.
+
+    Raises:
+        Exception: whatever Gymnasium's wrapper says of an environment that it does not suit.
+    """
+    match wrapper:
+        case FrameStack():
+            return FrameStackObservation(environment, wrapper.n)
+        case ActionRepeat():
+            return RepeatedAction(environment, wrapper.n)
+        case RewardClip():
+            return ClipReward(environment, wrapper.low, wrapper.high)
+        case RescaleObservation():
+            return Rescaled(environment, np.float64(wrapper.low), np.float64(wrapper.high))
+        case Atari():
+            return AtariPreprocessing(
+                environment,
+                noop_max=wrapper.noop_max,
+                frame_skip=wrapper.frame_skip,
+                screen_size=wrapper.screen_size,
+                terminal_on_life_loss=wrapper.terminal_on_life_loss,
+                grayscale_obs=wrapper.grayscale_obs,
+            )
+
+
+def flattened(environment: Environment) -> Environment:
+    """The environment with observations that are one array, where they are not.
+
+    Of single choices it is left to the policy to make vectors.
+    """
+    space = environment.observation_space
+    if isinstance(space, spaces.Tuple | spaces.Dict | spaces.MultiDiscrete):
+        return FlattenObservation(environment)
+    return environment
