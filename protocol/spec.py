@@ -266,6 +266,10 @@ def parse(raw: Mapping[str, Any]) -> RunSpec:
         spec = msgspec.convert(raw, RunSpec)
     except msgspec.ValidationError as error:
         raise SpecError(explain(str(error), raw, RunSpec)) from None
+    except RecursionError:
+        raise SpecError(
+            "the run spec has tables too deep in one another: use fewer levels"
+        ) from None
     _check_together(spec)
     return spec
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import ast
 import inspect
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 
-from protocol import spec
+from protocol import spaces, spec, wrappers
 from protocol.tables import describe
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "run-spec.md"
@@ -22,6 +24,37 @@ are read from the environment. A run's spec is public and never changes; its dir
 
 Tables marked *preset* have other defaults for environments that Shoal has a preset for
 (`coordinator/presets/`).
+"""
+SPACES = """### Spaces
+
+`observation` and `action` are spaces of Gymnasium's, in these words. A policy has so many inputs
+and outputs:
+
+| space | inputs, of an observation | outputs, for an action |
+|---|---|---|
+| `box` of `float32` | its numbers as they are | one each, put in bounds by `policy.squash` |
+| `box` of `uint8` | its bytes over 255; bytes until the policy reads them | no actions |
+| `discrete` | `n`: 1 for the one chosen, else 0 | `n`: `policy.choice` chooses one |
+| `multi-discrete` | each choice as in `discrete`, one after the other | the same |
+| `multi-binary` | its zeros and ones | one each: on where positive, or drawn with its logistic |
+| `tuple`, `dict` | those of its parts, in the order of Gymnasium's `flatten` | those of its parts |
+
+An environment's box is read as `uint8` where it is of that type with bounds 0 and 255, as images
+are. Its `dtype` may be set to `float32` in a run file: policies then read 0 to 255. A normaliser
+sees inputs as this table has them, and takes up to 4,687: few images are so small.
+"""
+WRAPPERS = """### Wrappers
+
+`wrappers` lists what lies around the environment: Gymnasium's own wrappers, and of these only the
+following. The spaces of the spec are those outside of them all. In a run file:
+
+    [environment]
+    id = "CarRacing-v3"
+    kwargs = {continuous = false}
+    wrappers = [{kind = "action-repeat", n = 4}, {kind = "frame-stack", n = 3}]
+
+A step of `action-repeat` or `atari` is several of the environment's, whose own time limit goes on
+to count its own; `max_steps` counts the policy's.
 """
 SECTIONS = (
     ("", spec.RunSpec),
@@ -62,6 +95,24 @@ def shown(default: object) -> str:
     return f"`{list(default) if isinstance(default, tuple) else default!r}`"
 
 
+def tagged(kinds: Iterable[type[msgspec.Struct]]) -> list[str]:
+    """A table of what a list of sections may hold: a row for each kind."""
+    rows = []
+    for kind in kinds:
+        info = msgspec.inspect.type_info(kind)
+        assert isinstance(info, msgspec.inspect.StructType)
+        texts = remarks(kind)
+        fields = []
+        for field in info.fields:
+            words = "list of spaces" if field.name == "spaces" else describe(field.type)
+            default = "" if field.required else f", default {shown(field.default)}"
+            about = texts.get(field.name, "")
+            fields.append(f"`{field.name}`: {words}{default}{'. ' if about else ''}{about}")
+        meaning = " ".join((inspect.getdoc(kind) or "").split())
+        rows.append(f"| `{info.tag}` | {meaning} | {'<br>'.join(fields)} |")
+    return ["| `kind` | meaning | fields |", "|---|---|---|", *rows]
+
+
 def document() -> str:
     """The whole page."""
     lines = [HEAD]
@@ -76,7 +127,9 @@ def document() -> str:
                 continue
             default = "required" if field.required else shown(field.default)
             if field.name in ("observation", "action"):
-                kind, default = "`box` or `discrete`", "read from the environment"
+                kind, default = "a space, see below", "read from the environment"
+            if field.name == "wrappers":
+                kind = "up to 8 wrappers, see below"
             if field.name == "name":
                 default = "from the environment's id"
             if field.default == {} or field.default_factory is dict:
@@ -86,6 +139,9 @@ def document() -> str:
         mark = " (*preset*)" if name in PRESET else ""
         lines += [f"## {title}{mark}", "", inspect.getdoc(section) or "", ""]
         lines += ["| field | type and bounds | default | meaning |", "|---|---|---|---|", *rows, ""]
+        if name == "environment":
+            lines += [SPACES, *tagged(get_args(spaces.Space)), ""]
+            lines += [WRAPPERS, *tagged(get_args(wrappers.Wrapper)), ""]
     return "\n".join(lines)
 
 

@@ -12,6 +12,7 @@ from coordinator import composing
 from coordinator.composing import compose, default_name, preset
 from coordinator.pool.presets import PRESETS
 from protocol import spec as run_spec
+from protocol.spaces import Box, Discrete
 from protocol.spec import SpecError
 
 SPACES = """
@@ -78,15 +79,15 @@ def test_every_preset_is_a_whole_spec(name: str) -> None:
 def test_environment_without_preset_tells_its_spaces_and_target() -> None:
     spec = compose("Acrobot-v1", {})
     assert spec.name == "acrobot-v1"
-    assert spec.environment.observation == run_spec.Box(shape=(6,))
-    assert spec.environment.action == run_spec.Discrete(n=3)
+    assert spec.environment.observation == Box(shape=(6,))
+    assert spec.environment.action == Discrete(n=3)
     assert spec.stop.target == -100.0
 
 
 def test_environment_is_asked_with_its_arguments(tmp_path: Path) -> None:
     text = '[environment]\nid = "FrozenLake-v1"\nkwargs = { map_name = "8x8" }\n'
     spec = compose(run_file(tmp_path, text), {})
-    assert spec.environment.observation == run_spec.Discrete(n=64)
+    assert spec.environment.observation == Discrete(n=64)
     with pytest.raises(SpecError, match="FrozenLake-v1"):
         compose(run_file(tmp_path, text.replace("8x8", "9x9")), {})
 

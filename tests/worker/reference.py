@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
@@ -10,29 +12,67 @@ from numpy.typing import NDArray
 
 from protocol import noise
 from protocol.policy_file import to_tensors
-from protocol.spaces import Box
+from protocol.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 from protocol.spec import RunSpec, parse
+from protocol.streams import Domain, words
 from worker.evaluation.jobs import EvaluationJob, Normalization
 from worker.policies import activations
 
 TOYS = "tests.worker.toy_environments"
+Numbers = Iterator[float] | None
+"""What drawn actions take their numbers from; None where the largest output wins."""
 GATES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 
 
 def run_spec(environment_id: str = "CartPole-v1", **sections: Any) -> RunSpec:
     """The spec of a run in an environment that is known here; `sections` are laid over it."""
+    small = {**box(2, 3), "dtype": "uint8"}
     spaces: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-        "CartPole-v1": (box(4), {"kind": "discrete", "n": 2}),
+        "CartPole-v1": (box(4), discrete(2)),
         "Pendulum-v1": (box(3), {**box(1), "low": [-2.0], "high": [2.0]}),
-        "FrozenLake-v1": ({"kind": "discrete", "n": 16}, {"kind": "discrete", "n": 4}),
-        "ToyMiser-v0": ({**box(2, 3), "dtype": "uint8"}, {**box(2, 1), "low": [-1.0, 0.0], "high": [1.0, 3.0]}),
-        "ToyRescaled-v0": ({**box(2, 3), "dtype": "uint8"}, {**box(2, 1), "low": [-1.0, -1.0], "high": [1.0, 1.0]}),
-        "ToyLadder-v0": (
-            {"kind": "discrete", "n": 4, "start": 5},
-            {"kind": "discrete", "n": 2, "start": 3},
+        "FrozenLake-v1": (discrete(16), discrete(4)),
+        "Taxi-v4": (discrete(500), discrete(6)),
+        "Blackjack-v1": (
+            {"kind": "tuple", "spaces": [discrete(32), discrete(11), discrete(2)]},
+            discrete(2),
         ),
+        "ToyMiser-v0": (small, {**box(2, 1), "low": [-1.0, 0.0], "high": [1.0, 3.0]}),
+        "ToyRescaled-v0": (small, {**box(2, 1), "low": [-1.0, -1.0], "high": [1.0, 1.0]}),
+        "ToyLadder-v0": ({**discrete(4), "start": 5}, {**discrete(2), "start": 3}),
     }
-    observation, action = spaces.get(environment_id, (box(2), {"kind": "discrete", "n": 3}))
+    spaces["ToyGarden-v0"] = (
+        {
+            "kind": "dict",
+            "names": ["beds", "gates", "inside", "view"],
+            "spaces": [
+                {
+                    "kind": "multi-discrete",
+                    "choices": [2, 3, 4, 2],
+                    "shape": [2, 2],
+                    "start": [0, 1, 0, -5],
+                },
+                {"kind": "multi-binary", "shape": [3]},
+                {"kind": "tuple", "spaces": [{**discrete(3), "start": 2}, box(2)]},
+                {**box(2, 2), "dtype": "uint8"},
+            ],
+        },
+        {
+            "kind": "tuple",
+            "spaces": [
+                {**discrete(3), "start": -1},
+                {
+                    "kind": "dict",
+                    "names": ["power", "valves"],
+                    "spaces": [
+                        {**box(2), "low": [-1.0, -1.0], "high": [2.0, 2.0]},
+                        {"kind": "multi-binary", "shape": [2, 2]},
+                    ],
+                },
+                {"kind": "multi-discrete", "choices": [3, 2], "shape": [2], "start": [1, 0]},
+            ],
+        },
+    )
+    observation, action = spaces.get(environment_id, (box(2), discrete(3)))
     extra = sections.pop("environment", {})
     return parse(
         {
@@ -53,6 +93,11 @@ def run_spec(environment_id: str = "CartPole-v1", **sections: Any) -> RunSpec:
 def box(*shape: int) -> dict[str, Any]:
     """A Box space in the spec's words."""
     return {"kind": "box", "shape": list(shape)}
+
+
+def discrete(n: int) -> dict[str, Any]:
+    """A Discrete space in the spec's words."""
+    return {"kind": "discrete", "n": n}
 
 
 def theta(spec: RunSpec, seed: int = 0) -> NDArray[np.float32]:
@@ -141,17 +186,31 @@ def outputs(
 
 def see(spec: RunSpec, observation: Any, view: Normalization | None) -> NDArray[np.float32]:
     """An environment's observation as the policy's input."""
-    space = spec.environment.observation
-    if isinstance(space, Box):
-        seen = np.asarray(observation).astype(np.float32).ravel()
-        seen = seen / np.float32(255) if space.dtype == "uint8" else seen
-    else:
-        seen = np.zeros(space.n, np.float32)
-        seen[int(observation) - space.start] = 1.0
+    seen = flat(spec.environment.observation, observation)
     if view is None:
         return seen
     clip = np.float32(spec.normalizer.clip)
     return np.clip((seen - view.mean) * view.inverse_deviation, -clip, clip)
+
+
+def flat(space: Space, value: Any) -> NDArray[np.float32]:
+    """A value of a space as a vector."""
+    match space:
+        case Tuple():
+            parts = [flat(part, item) for part, item in zip(space.spaces, value, strict=True)]
+            return np.concatenate(parts)
+        case Dict():
+            named = zip(space.names, space.spaces, strict=True)
+            return np.concatenate([flat(part, value[name]) for name, part in named])
+        case Discrete():
+            return np.eye(space.n, dtype=np.float32)[int(value) - space.start]
+        case MultiDiscrete():
+            places = np.ravel(value) - np.array(space.start or [0] * len(space.choices))
+            pairs = zip(space.choices, places, strict=True)
+            return np.concatenate([np.eye(n, dtype=np.float32)[at] for n, at in pairs])
+    vector: NDArray[np.float32] = np.asarray(value).astype(np.float32).ravel()
+    image = isinstance(space, Box) and space.dtype == "uint8"
+    return vector / np.float32(255) if image else vector
 
 
 def act(
@@ -159,17 +218,54 @@ def act(
     row: NDArray[np.float32],
     seen: NDArray[np.float32],
     states: list[NDArray[np.float32]],
+    numbers: Numbers = None,
 ) -> Any:
     """The action for one input; `states` are moved on."""
     out = remember(spec, row, seen, states) if states else outputs(spec, row, seen)
-    space = spec.environment.action
-    if not isinstance(space, Box):
-        return space.start + np.argmax(out)
+    return decode(spec, spec.environment.action, out, numbers)
+
+
+def decode(spec: RunSpec, space: Space, out: NDArray[np.float32], numbers: Numbers) -> Any:
+    """The value of a space that outputs stand for."""
+    match space:
+        case Discrete():
+            return np.int64(space.start + choose(out, numbers))
+        case MultiDiscrete():
+            starts = space.start or (0,) * len(space.choices)
+            pieces = np.split(out, np.cumsum(space.choices)[:-1])
+            chosen = [at + choose(piece, numbers) for at, piece in zip(starts, pieces, strict=True)]
+            return np.array(chosen).reshape(space.shape)
+        case MultiBinary():
+            return np.array([switched(o, numbers) for o in out], np.int8).reshape(space.shape)
+        case Tuple() | Dict():
+            pieces = np.split(out, np.cumsum([part.size for part in space.spaces])[:-1])
+            pairs = zip(space.spaces, pieces, strict=True)
+            values = tuple(decode(spec, part, piece, numbers) for part, piece in pairs)
+            if isinstance(space, Tuple):
+                return values
+            return dict(zip(space.names, values, strict=True))
     low, high = np.array(space.low, np.float32), np.array(space.high, np.float32)
     if spec.policy.squash == "tanh":
         half = np.float32(0.5)
         out = (half * low + half * high) + (half * high - half * low) * tanh(out)
     return np.clip(out, low, high).reshape(space.shape)
+
+
+def choose(out: NDArray[np.float32], numbers: Numbers) -> int:
+    """The first largest, or drawn from the softmax."""
+    if numbers is None:
+        return int(np.argmax(out))
+    total, sums = 0.0, []
+    for o in out:
+        total += math.exp(float(o) - float(out.max()))
+        sums.append(total)
+    number = next(numbers)
+    return next(i for i, bound in enumerate(sums) if bound > number * total)
+
+
+def switched(o: np.float32, numbers: Numbers) -> bool:
+    """Whether a switch is on."""
+    return bool(o > 0) if numbers is None else next(numbers) < 1 / (1 + math.exp(-float(o)))
 
 
 def play(
@@ -185,9 +281,13 @@ def play(
     )
     observation, _ = environment.reset(seed=seed)
     total, frames, over, states = 0.0, [], False, start(spec)
+    numbers = None
+    if spec.policy.choice == "sample":
+        drawn = words(spec.seed, Domain.ACTION, seed, 10_000)
+        numbers = (int(word >> np.uint64(11)) / 2**53 for word in drawn)
     while not over:
         frames.append(see(spec, observation, None))
-        action = act(spec, row, see(spec, observation, view), states)
+        action = act(spec, row, see(spec, observation, view), states, numbers)
         observation, reward, terminated, truncated, _ = environment.step(action)
         total += float(reward)
         over = terminated or truncated

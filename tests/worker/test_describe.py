@@ -56,5 +56,5 @@ def test_the_reward_threshold_is_told():
 
 
 def test_an_unusable_space_is_a_persons_mistake():
-    with pytest.raises(ShoalError, match="Tuple"):
-        describe("Blackjack-v1", {})
+    with pytest.raises(ShoalError, match="Text"):
+        describe("ToyOdd-v0", {}, [TOYS])

@@ -92,7 +92,13 @@ def test_environments_that_cannot_serve_say_why_in_one_line(environment_id, envi
 
 
 def test_spaces_are_described_in_the_words_of_the_spec():
-    for environment_id in ("CartPole-v1", "Pendulum-v1", "FrozenLake-v1", "ToyMiser-v0"):
+    for environment_id in (
+        "CartPole-v1",
+        "Pendulum-v1",
+        "FrozenLake-v1",
+        "ToyMiser-v0",
+        "ToyGarden-v0",
+    ):
         spec: EnvironmentSpec = run_spec(environment_id).environment
         instance = environments.make(environments.registered(environment_id, [TOYS]), {})
         assert spaces.observations(instance) == spec.observation

@@ -48,6 +48,12 @@ def assert_same(a: Evaluation, b: Evaluation) -> None:
         ("ToyMiser-v0", {}),
         ("ToyLadder-v0", {}),
         ("ToyRescaled-v0", {}),
+        ("Blackjack-v1", {}),
+        ("Blackjack-v1", {"policy": {"kind": "gru", "hidden": [4], "choice": "sample"}}),
+        ("Taxi-v4", {"policy": {"kind": "linear"}}),
+        ("CartPole-v1", {"policy": {"hidden": [5], "choice": "sample"}}),
+        ("ToyGarden-v0", {}),
+        ("ToyGarden-v0", {"policy": {"hidden": [6], "choice": "sample", "squash": "tanh"}}),
     ],
 )
 def test_returns_are_those_of_episodes_played_one_by_one(environment_id, sections):
@@ -63,22 +69,23 @@ def test_returns_are_those_of_episodes_played_one_by_one(environment_id, section
 
 @settings(max_examples=25, deadline=None)
 @given(
-    environment_id=st.sampled_from(["CartPole-v1", "ToyWalk-v0", "ToyWorn-v0"]),
+    environment_id=st.sampled_from(["CartPole-v1", "ToyWalk-v0", "ToyWorn-v0", "ToyGarden-v0"]),
     trouble=st.sampled_from(["none", "tell", "nan-observation"]),
     kind=st.sampled_from(["mlp", "gru"]),
+    choice=st.sampled_from(["argmax", "sample"]),
     counts=st.tuples(st.integers(1, 12), st.integers(1, 12)),
     parts=st.integers(1, 7),
     order=st.randoms(use_true_random=False),
     block=st.sampled_from([1, 4000, 1 << 26]),
 )
 def test_no_cut_of_the_work_changes_a_return(
-    environment_id, trouble, kind, counts, parts, order, block
+    environment_id, trouble, kind, choice, counts, parts, order, block
 ):
     kwargs = {"trouble": trouble} if environment_id == "ToyWalk-v0" else {}
     spec = run_spec(
         environment_id,
         environment={"kwargs": kwargs},
-        policy={"kind": kind, "hidden": [5]},
+        policy={"kind": kind, "hidden": [5], "choice": choice},
         normalizer={"enabled": True},
     )
     theta, view = reference.theta(spec), reference.normalization(spec)

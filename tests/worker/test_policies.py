@@ -186,16 +186,18 @@ def test_continuous_actions_lie_in_their_bounds(squash):
     spec = run_spec("ToyMiser-v0", policy={"hidden": [4], "squash": squash})
     rng = np.random.default_rng(2)
     rows = rng.normal(0, 4, (6, spec.size)).astype(np.float32)
-    observations = rng.normal(0, 2, (6, 2, 3)).astype(np.float32)
+    observations = rng.integers(0, 256, (6, 2, 3))
     policy, arranged = policy_with(spec, observations, rows)
     actions = policy.act(np.arange(6), arranged, plain_view(spec))
     for lane, action in enumerate(actions):
         assert action.shape == (2, 1) and action.dtype == np.float32
         assert (action >= [[-1.0], [0.0]]).all() and (action <= [[1.0], [3.0]]).all()
-        expected = reference.act(spec, rows[lane], observations[lane].ravel(), [])
+        seen = reference.see(spec, observations[lane], None)
+        expected = reference.act(spec, rows[lane], seen, [])
         np.testing.assert_array_equal(action, expected)
     kept = actions[0].copy()
-    policy.observations[:] = 0
+    for target in policy.targets:
+        target[...] = 0
     policy.act(np.arange(6), arranged, plain_view(spec))
     np.testing.assert_array_equal(actions[0], kept)
 

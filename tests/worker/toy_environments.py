@@ -13,7 +13,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from gymnasium.envs.registration import register
-from gymnasium.spaces import Box, Discrete, Text
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple, utils
 
 LONG = 15.0
 """Seconds that what is left behind goes on."""
@@ -175,6 +175,42 @@ class Ladder(gymnasium.Env[Any, Any]):
         return self.rung, self.rung, False, False, {}
 
 
+class Garden(gymnasium.Env[Any, Any]):
+    """Observations and actions of every kind of space; the reward depends on all actions so far."""
+
+    def __init__(self) -> None:
+        self.observation_space = Dict(
+            {
+                "view": Box(0, 255, (2, 2), np.uint8),
+                "beds": MultiDiscrete([[2, 3], [4, 2]], start=[[0, 1], [0, -5]]),
+                "gates": MultiBinary(3),
+                "inside": Tuple((Discrete(3, start=2), Box(-np.inf, np.inf, (2,), np.float64))),
+            }
+        )
+        self.action_space = Tuple(
+            (
+                Discrete(3, start=-1),
+                Dict({"valves": MultiBinary([2, 2]), "power": Box(-1.0, 2.0, (2,))}),
+                MultiDiscrete([3, 2], start=[1, 0]),
+            )
+        )
+        self.weights = np.arange(1.0, 1.0 + utils.flatdim(self.action_space))
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
+        super().reset(seed=seed)
+        self.observation_space.seed(seed)
+        self.given: list[Any] = []
+        return self.observation_space.sample(), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
+        assert self.action_space.contains(action)
+        self.given.append(action)
+        reward = sum(
+            float(utils.flatten(self.action_space, each) @ self.weights) for each in self.given
+        )
+        return self.observation_space.sample(), reward, len(self.given) > 6, False, {}
+
+
 class Chatter(Walk):
     """Prints all the time, also past Python's own streams."""
 
@@ -216,7 +252,7 @@ class Unbounded(Walk):
         self.action_space = Box(-np.inf, np.inf, (1,))
 
 
-for kind in (Walk, Worn, Dice, Miser, Ladder, Chatter, Absent, Odd, Unbounded):
+for kind in (Walk, Worn, Dice, Miser, Ladder, Garden, Chatter, Absent, Odd, Unbounded):
     register(f"Toy{kind.__name__}-v0", kind, max_episode_steps=30)
 register(
     "ToyRescaled-v0",

@@ -71,8 +71,11 @@ class RecordingMaker:
         return Recorder(self.maker.make(), self)
 
     def note(self, *values: Any) -> None:
-        """Add values to the record: real ones as float64, others as int64."""
+        """Add values to the record, or their parts: real ones as float64, others as int64."""
         for value in values:
+            if isinstance(value, tuple | dict):
+                self.note(*(value.values() if isinstance(value, dict) else value))
+                continue
             array = np.asarray(value)
             kind = np.float64 if array.dtype.kind == "f" else np.int64
             self.record.update(array.astype(kind).tobytes())

@@ -10,6 +10,7 @@ from gymnasium import spaces
 from gymnasium.wrappers import (
     AtariPreprocessing,
     ClipReward,
+    DtypeObservation,
     FlattenObservation,
     FrameStackObservation,
 )
@@ -62,6 +63,10 @@ def wrap(environment: Environment, wrapper: Wrapper) -> Environment:
         case RewardClip():
             return ClipReward(environment, wrapper.low, wrapper.high)
         case RescaleObservation():
+            space = environment.observation_space
+            if isinstance(space, spaces.Box) and space.dtype.kind != "f":
+                # Gymnasium would round the factor to an integer.
+                environment = DtypeObservation(environment, np.float32)
             return Rescaled(environment, np.float64(wrapper.low), np.float64(wrapper.high))
         case Atari():
             return AtariPreprocessing(

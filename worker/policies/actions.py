@@ -24,7 +24,7 @@ def first_maxima(
     starts: NDArray[np.int64],
     chosen: NDArray[np.int64],
 ) -> None:
-    """Choice c of row i < many is starts[c] + the place of the first maximum of its outputs, which are
+    """Choice c of row i < many is starts[c] + the place of the first maximum among its outputs:
     those from begins[c] to ends[c]."""
     for position in range(many):
         for choice in range(begins.size):
@@ -50,8 +50,8 @@ def draw(
     switches: NDArray[np.int8],
     room: NDArray[np.float64],
 ) -> None:
-    """As `first_maxima` and `switch`, drawn: a number of the episode for each choice, then one for
-    each switch.
+    """As `first_maxima` and `switch`, drawn: each choice and each switch takes the episode's next
+    number, in the order of the outputs.
 
     Args:
         lanes: shape (l,); row i of `outputs`, `chosen` and `switches` belongs to lanes[i].
@@ -61,18 +61,17 @@ def draw(
     block = np.empty(8, np.uint64)
     for position in range(lanes.size):
         lane = lanes[position]
-        number, seed = drawn[lane], seeds[lane]
-        for choice in range(begins.size):
-            begin = begins[choice]
-            share = uniform(run_seed, seed, number, block)
-            found = softmax_choice(outputs[position, begin : ends[choice]], share, room)
-            chosen[position, choice] = starts[choice] + found
-            number += 1
-        for place in range(columns.size):
-            share = uniform(run_seed, seed, number, block)
-            switches[position, place] = switched_on(outputs[position, columns[place]], share)
-            number += 1
-        drawn[lane] = number
+        choice = place = 0
+        while choice < begins.size or place < columns.size:
+            share = uniform(run_seed, seeds[lane], drawn[lane], block)
+            drawn[lane] += 1
+            if place == columns.size or (choice < begins.size and begins[choice] < columns[place]):
+                logits = outputs[position, begins[choice] : ends[choice]]
+                chosen[position, choice] = starts[choice] + softmax_choice(logits, share, room)
+                choice += 1
+            else:
+                switches[position, place] = switched_on(outputs[position, columns[place]], share)
+                place += 1
 
 
 @njit(cache=True, error_model="numpy")

@@ -65,9 +65,9 @@ class Inputs:
             self._divisors = np.repeat(np.where(images, BRIGHTEST, np.float32(1.0)), sizes)
             seen = np.zeros_like(seen, dtype=np.uint8 if isinstance(space, Box) else np.float32)
         self._seen = seen
-        shape = space.shape if isinstance(space, Box | MultiBinary) else (space.size,)
+        shape = space.shape if isinstance(space, Box | MultiBinary) else ()
         self.targets: list[NDArray[Any]] = list(
-            self._indices if isinstance(space, Discrete) else seen.reshape(lanes, *shape)
+            self._indices if isinstance(space, Discrete) else seen.reshape(lanes, *(shape or (-1,)))
         )
 
     def read(self, lanes: NDArray[np.int64]) -> None:
