@@ -277,7 +277,9 @@ def play(
 ) -> tuple[float, int, list[NDArray[np.float32]]]:
     """(return, length, frames) of one episode on a new instance of Gymnasium's own making."""
     environment = gymnasium.make(
-        spec.environment.id, max_episode_steps=limit, **spec.environment.kwargs
+        spec.environment.id,
+        max_episode_steps=limit or spec.environment.max_steps or None,
+        **spec.environment.kwargs,
     )
     observation, _ = environment.reset(seed=seed)
     total, frames, over, states = 0.0, [], False, start(spec)

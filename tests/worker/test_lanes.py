@@ -50,7 +50,7 @@ def assert_same(a: Evaluation, b: Evaluation) -> None:
         ("ToyRescaled-v0", {}),
         ("Blackjack-v1", {}),
         ("Blackjack-v1", {"policy": {"kind": "gru", "hidden": [4], "choice": "sample"}}),
-        ("Taxi-v4", {"policy": {"kind": "linear"}}),
+        ("Taxi-v4", {"policy": {"kind": "linear"}, "environment": {"max_steps": 9}}),
         ("CartPole-v1", {"policy": {"hidden": [5], "choice": "sample"}}),
         ("ToyGarden-v0", {}),
         ("ToyGarden-v0", {"policy": {"hidden": [6], "choice": "sample", "squash": "tanh"}}),
