@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 
-NEW_OBJECTS = 20_000
+NEW_OBJECTS = 100_000
 """Containers that come to be, beyond those that go, before the collector looks at the new ones."""
 LOOKS = 10
 """Such looks before one at what survived them, and so many of those before one at everything."""

@@ -105,7 +105,7 @@ class Arrived:
         if self.part is None:
             return self.first, len(self.returns)
         before, after = self.part.before, self.part.after
-        return self.first - before, before + self.count + after
+        return self.first - before, before + len(self.returns) + after
 
 
 class Kept(NamedTuple):

@@ -108,7 +108,8 @@ class Keeping:
 def _places(arrived: Arrived) -> list[tuple[int, int]]:
     """Where a result is found by those that have a unit in common with it."""
     whole = -1 if arrived.kind == "members" else arrived.version
-    first, last = arrived.first // NEAR, (arrived.first + arrived.count - 1) // NEAR
+    first = arrived.first // NEAR
+    last = (arrived.first + len(arrived.returns) - 1) // NEAR
     if first == last:
         return [(whole, first)]
     return [(whole, place) for place in range(first, last + 1)]

@@ -25,6 +25,9 @@ from protocol.spec import RunSpec
 
 FIRST_LENGTH = 100.0
 """Steps of an episode assumed before any was seen."""
+MOST_DEADLINES = 3
+"""For each lease that is out: as a rule its result is here long before its deadline, and to forget
+many deadlines at once costs less than to come across each."""
 TASKS_PER_EPOCH = 1 << 32
 """No two epochs give one number to two tasks."""
 
@@ -169,6 +172,8 @@ class Leases:
         lease.awaited_until = now + self._patience * overdue
         lease.deadline = now + seconds
         heapq.heappush(self._deadlines, (lease.deadline, lease.task))
+        if len(self._deadlines) > MOST_DEADLINES * (len(self.out) + 1):
+            self._collect_deadlines()
 
     def end(
         self, lease: Lease, session: Session | None, now: float, blame: Blame = NO_BLAME
@@ -188,7 +193,8 @@ class Leases:
         if lease.kind != event.kind or lease.version != event.version:
             return None
         if event.part is None:
-            return lease if event.first == lease.first and event.count == lease.count else None
+            whole = event.first == lease.first and len(event.returns) == lease.count
+            return lease if whole else None
         return lease if event.leased == (lease.first, lease.count) else None
 
     def run_out(self, now: float) -> Iterator[Lease]:
@@ -207,6 +213,10 @@ class Leases:
         for lease in self.out.values():
             lease.deadline = max(lease.deadline + seconds, until)
             lease.begun_before = True
+        self._collect_deadlines()
+
+    def _collect_deadlines(self) -> None:
+        """Those of the leases that are out, and no others."""
         self._deadlines = [(lease.deadline, lease.task) for lease in self.out.values()]
         heapq.heapify(self._deadlines)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import math
 from collections import OrderedDict
-from collections.abc import KeysView
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -127,6 +126,8 @@ class Roster:
         self.workers = 0
         """sessions of workers"""
         self._eligible: dict[str, int] = {}
+        self.eligible = self._eligible.keys()
+        """the workers with a session that takes work"""
         self._takers = 0
         self._measured = 0
         """sessions with a weight"""
@@ -140,17 +141,9 @@ class Roster:
         self._entered = 0
         """what tells entries of one time apart"""
         self._roomy: dict[str, int] = {}
+        self.roomy_workers = self._roomy.keys()
+        """the workers that could take a task now"""
         self._standings: OrderedDict[str, Standing] = OrderedDict()
-
-    @property
-    def eligible(self) -> KeysView[str]:
-        """The workers with a session that takes work."""
-        return self._eligible.keys()
-
-    @property
-    def roomy_workers(self) -> KeysView[str]:
-        """The workers that could take a task now."""
-        return self._roomy.keys()
 
     def enter(
         self, id: SessionId, credit: int, speed: float, now: float, stands_by: bool = False

@@ -161,21 +161,21 @@ class Pace:
         self._first = False
         self._believed = math.inf
         """the most that the next result alone may say"""
-        self._results: deque[tuple[float, float]] = deque(maxlen=3)
+        self._results: tuple[tuple[float, float], ...] = ()
+        """(steps, seconds)"""
 
     def observe(self, steps: float, seconds: float) -> None:
         """A result of so many steps arrived so long after the last, or after its lease."""
-        if self._first:
-            # The first task also paid for the start of the worker's processes.
-            self._results.clear()
+        # The first task also paid for the start of the worker's processes.
+        before = () if self._first else self._results[-2:]
         self._first = not self.measured
         self.measured = True
         if steps > seconds * self._believed:
             seconds = steps / self._believed
         self._believed = math.inf
-        self._results.append((steps, seconds))
+        self._results = results = (*before, (steps, seconds))
         done = spent = 0.0
-        for steps, seconds in self._results:
+        for steps, seconds in results:
             done += steps
             spent += seconds
         if spent > 0.0:
@@ -192,8 +192,7 @@ class Pace:
             self._believed = self.speed
         bound = steps / seconds if seconds > 0.0 else math.inf
         self.speed = max(min(0.5 * self.speed, bound), 1e-6)
-        self._results.clear()
-        self._results.append((self.speed * seconds, seconds))
+        self._results = ((self.speed * seconds, seconds),)
         self.measured, self._first = True, True  # the next result says more than this bound
 
 
@@ -209,18 +208,18 @@ class Window:
         self._recent: deque[float] = deque(maxlen=self.SIZE)
         self._ordered: list[float] = []
         """as they were at the last look"""
-        self._fewest = fewest
-        self._unseen = 0
+        self._unseen = fewest
+        """values until the next look"""
         self.median: float | None = None
 
     def add(self, value: float) -> bool:
         """One more; the first few and then every twentieth change what is said: whether it did."""
         self._recent.append(value)
-        self._unseen += 1
-        count = len(self._recent)
-        if count < self._fewest or self._unseen < self.EVERY <= count:
+        self._unseen -= 1
+        if self._unseen:
             return False
-        self._unseen = 0
+        count = len(self._recent)
+        self._unseen = 1 if count + 1 < self.EVERY else self.EVERY
         self._ordered = sorted(self._recent)
         self.median = self._ordered[count // 2]
         return True

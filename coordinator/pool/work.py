@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Set
 from itertools import islice
 from typing import NamedTuple
 
@@ -162,12 +161,8 @@ class Work:
         self._claims: dict[int, Claim] = {}
         self._claimed = 0
         self._failures: dict[int, tuple[tuple[str, int], ...]] = {}
-        self._latest: list[tuple[float, int, Lease]] | None = None
-        """leases that are waited for, the longest first; None until the first look: as a rule a
-        lease is over before anybody asks"""
-        self._entered = 0
-        """what tells entries of one time apart: two leases may have one number, one after the
-        other"""
+        self._latest: Lease | None = None
+        """waited for the longest, as far as was looked; None: nothing is waited for any more"""
 
     def extend(self, count: int) -> None:
         """Append `count` free units."""
@@ -218,8 +213,9 @@ class Work:
 
     def await_again(self, lease: Lease) -> None:
         """When this lease is overdue was decided, or decided anew."""
-        if self._latest is not None and lease.awaited:
-            self._await_result(self._latest, lease)
+        latest = self._latest
+        if lease.awaited and (latest is None or lease.awaited_until > latest.awaited_until):
+            self._latest = lease
 
     def leave(self, lease: Lease, now: float, blame: Blame = NO_BLAME) -> None:
         """End a lease; what its claim still holds is free again where no other may bring it.
@@ -349,8 +345,8 @@ class Work:
     # Time.
 
     def close(self) -> None:
-        """Nothing is awaited any more: let go of the leases, which hold on to this."""
-        self._latest = []
+        """Nothing is awaited any more: let go of the lease, which holds on to this."""
+        self._latest = None
 
     def insurable(self, until: float) -> list[Claim]:
         """The open claims, overdue by then, that others may be given as well; those first that were
@@ -380,29 +376,23 @@ class Work:
         return taken
 
     def expects(self, now: float) -> bool:
-        """Whether a lease that would still count is waited for, the first of its range."""
+        """Whether a lease that would still count is waited for, the first of its range.
+
+        Time never goes back from one question to the next.
+        """
         latest = self._latest
         if latest is None:
-            latest = self._latest = []
-            for lease in self._leases():
-                if lease.awaited:
-                    self._await_result(latest, lease)
-        while latest:
-            time, _, lease = latest[0]
-            if lease.counts and lease.awaited_until == -time:
-                return lease.awaited_until > now
-            heapq.heappop(latest)
-        return False
-
-    def _leases(self) -> Iterator[Lease]:
-        """Those of open claims, in the order of these."""
-        for claim in self._claims.values():
-            yield from claim.leases
-
-    def _await_result(self, latest: list[tuple[float, int, Lease]], lease: Lease) -> None:
-        """A batch whose quorum is here waits for this lease."""
-        self._entered += 1
-        heapq.heappush(latest, (-lease.awaited_until, self._entered, lease))
+            return False
+        if not latest.counts or latest.awaited_until <= now:
+            # Who is waited for the longest comes last, as a rule: such a look is rare.
+            left = [
+                lease
+                for claim in self._claims.values()
+                for lease in claim.leases
+                if lease.awaited and lease.awaited_until > now and not lease.useless
+            ]
+            self._latest = max(left, key=lambda lease: lease.awaited_until, default=None)
+        return self._latest is not None
 
     # Units.
 

@@ -227,9 +227,15 @@ def test_parts_of_a_claim_are_free_each_when_its_own_leases_ended() -> None:
 def test_work_expects_results_until_the_last_open_lease_is_overdue() -> None:
     work = Work(0, 8)
     claimed(work, 4, "a", 1, overdue=5.0)
-    slow = claimed(work, 4, "b", 2, overdue=7.0)
+    claimed(work, 4, "b", 2, overdue=7.0)
     assert work.expects(6.0)
     assert not work.expects(7.0)
+
+
+def test_work_expects_those_that_are_left_when_the_slowest_result_came() -> None:
+    work = Work(0, 8)
+    claimed(work, 4, "a", 1, overdue=5.0)
+    slow = claimed(work, 4, "b", 2, overdue=7.0)
     work.accept(slow.first, valid(4))
     assert work.expects(4.0)
     assert not work.expects(6.0)
@@ -237,7 +243,7 @@ def test_work_expects_results_until_the_last_open_lease_is_overdue() -> None:
 
 @pytest.mark.parametrize("asks", [False, True])
 def test_when_it_is_first_asked_changes_no_answer(asks: bool) -> None:
-    """Leases are put in order of time only once somebody asks."""
+    """All leases are looked at only where the one that is waited for is over."""
     work = Work(0, 16)
     claimed(work, 4, "a", 1, overdue=5.0)
     if asks:
