@@ -1,39 +1,46 @@
-"""Measures what an event costs the pool, at 100, 1,000 and 10,000 workers in virtual time.
+"""Measures what an event costs the pool alone, at 100, 1,000 and 10,000 workers.
 
-    python scripts/bench_pool.py [--events 20000]
+    python scripts/bench_pool.py [--events 20000] [--replays 5] [--json]
 
-Workers differ in speed (log-normal, sigma 1), a fifth of them leaves each minute, a twentieth
-vanishes, and as many join. Each size has as many directions for each worker and as many results
-between two ticks, and what is measured are whole batches, from one update to another: so the
-events are of the same kinds. Each size has a process of its own, as a coordinator has; they take
-turns, so that another load on the machine meets them all. Only this thread's time inside the pool
-counts, less what it takes to read its clock. Prints for each size events a second on this core,
-microseconds an event, the slowest event, and the share of each kind of event; at the end what an
-event costs beside one with 100 workers.
+A simulated run is recorded first: workers that differ in speed (log-normal, sigma 1), of whom a
+fifth leaves each minute and a twentieth vanishes, and as many join. What its pool was told, and
+when, is then told to fresh pools, without the simulator, whose work between two events a
+coordinator does not have; a first such replay shows that each command is the same. What is measured
+are whole batches, from the first update to a later one: the time of this thread over all of them,
+the garbage collector's included. The clock is read for each event in the first replay alone, for
+the shares of the kinds and the slowest event.
+
+Each size has as many directions for each worker and as many results between two ticks, so its
+events are of the same kinds. Each has a process of its own, as a coordinator has; they take turns,
+so that another load on the machine meets them all. Decoding, MACs and the log are no part of this.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
+import gc
+import json
 import math
 import multiprocessing
 import statistics
 import sys
 import time
-from collections import Counter
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from coordinator.memory import spare_the_collector
-from coordinator.pool.events import Command, Event, Updated
+from coordinator.pool import Pool
 from coordinator.pool.presets import PRESETS
 from protocol.spec import MAX_POPULATION
 from scripts.simulation.crowd import populate
 from scripts.simulation.environments import Formula, spec
 from scripts.simulation.population import Population
-from scripts.simulation.shell import Name, Timing
+from scripts.simulation.recording import Digest, Recording
+from scripts.simulation.shell import Timing
 from scripts.simulation.world import World
 
 SIZES = (100, 1_000, 10_000)
@@ -45,8 +52,6 @@ EPISODE_STEPS = 100
 TICK, KEEP = 50.0, 100.0
 """Seconds of one worker from tick to tick, and from one group of kept results to the next: so many
 results lie between them at any size. With 1,000 workers these are the coordinator's own."""
-PART_EVENTS = 500
-"""over which the cost of an event is looked at"""
 
 
 def world(workers: int, preset: str, seed: int) -> World:
@@ -62,62 +67,80 @@ def world(workers: int, preset: str, seed: int) -> World:
     return made
 
 
-class Measured:
-    """A world, and what its pool's events cost from the first update to a later one."""
+@dataclass
+class Kind:
+    """Events of one kind."""
+
+    count: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class Looked:
+    """What a replay with a clock and a digest shows."""
+
+    events: int
+    updates: int
+    sessions: int
+    """at its end"""
+    kinds: dict[str, Kind]
+    slowest: tuple[str, float]
+    """kind and seconds of the event that took the longest"""
+
+
+class Replays:
+    """A recorded run, to be told to fresh pools."""
 
     def __init__(self, workers: int, preset: str, seed: int, events: int) -> None:
-        """Run until the first update: then all workers have come, and have returned a task.
+        """`events`: at least so many are to be measured."""
+        simulated = world(workers, preset, seed)
+        self._spec = simulated.run_spec
+        self._recording = Recording(simulated, events)
 
-        `events`: at least so many are to be measured.
-        """
-        self.workers = workers
-        self.kinds: Counter[str] = Counter()
-        self.parts: list[float] = []
-        """seconds of an event, over each PART_EVENTS"""
-        self.complete = False
-        self._events = events
-        self._clock = clock_seconds()
-        self._world = world(workers, preset, seed)
-        self.shell = self._world.shell
-        self._world.agenda.run(lambda: self.shell.pool.version > 0, math.inf)
-        self.shell.spent = self.shell.slowest = 0.0
-        self.shell.events = 0
-        self.shell.observers.append(self)
+    def _begun(self) -> Pool:
+        """A fresh pool at its first update."""
+        gc.collect()  # the pool of the last replay
+        pool = Pool(self._spec, 0, 0.0)
+        for event, now in self._recording.begin:
+            pool.handle(event, now)
+        return pool
 
-    def go_on(self) -> None:
-        """Measure one more part, or what is left until the update that ends it."""
-        before, spent = self.shell.events, self.shell.spent
-        end = before + PART_EVENTS
-        self._world.agenda.run(lambda: self.complete or self.shell.events >= end, math.inf)
-        if not self.complete:
-            self.parts.append(
-                (self.shell.spent - spent) / (self.shell.events - before) - self._clock
-            )
+    def measure(self) -> float:
+        """Seconds of an event."""
+        handle, rest = self._begun().handle, self._recording.rest
+        began = time.thread_time()
+        for event, now in rest:
+            handle(event, now)
+        return (time.thread_time() - began) / len(rest)
 
-    def observe(self, now: float, event: Event, commands: list[Command]) -> None:
-        """The pool was told of this event."""
-        self.kinds[type(event).__name__] += 1
-        self.complete = isinstance(event, Updated) and self.shell.events >= self._events
-
-    def died(self, durable: set[Name]) -> None:
-        """No coordinator dies here."""
-
-    def __str__(self) -> str:
-        shell, events = self.shell, self.shell.events
-        spent = shell.spent - events * self._clock
-        kinds = ", ".join(f"{kind} {n / events:.1%}" for kind, n in self.kinds.most_common())
-        return (
-            f"{self.workers:6,} workers: {events / spent:7,.0f} events/s "
-            f"({1e6 * spent / events:.1f} us an event, median of parts "
-            f"{1e6 * self.median:.1f}, slowest event {1e3 * shell.slowest:.0f} ms), "
-            f"{self.kinds['Updated']} updates, {len(shell.pool.sessions):,} sessions\n"
-            f"        {events:,} events: {kinds}"
+    def look(self) -> Looked:
+        """Time each event. Raises `RuntimeError` where a command is another than was recorded."""
+        gc.collect()
+        pool, digest, clock = Pool(self._spec, 0, 0.0), Digest(), clock_seconds()
+        for event, now in self._recording.begin:
+            digest.add(pool.handle(event, now))
+        kinds: dict[str, Kind] = {}
+        slowest = ("", 0.0)
+        for event, now in self._recording.rest:
+            began = time.thread_time()
+            commands = pool.handle(event, now)
+            seconds = time.thread_time() - began - clock
+            digest.add(commands)
+            name = type(event).__name__
+            kind = kinds.setdefault(name, Kind())
+            kind.count += 1
+            kind.seconds += seconds
+            if seconds > slowest[1]:
+                slowest = name, seconds
+        if digest.value != self._recording.digest.value:
+            raise RuntimeError("the replayed pool decided otherwise than the recorded one")
+        return Looked(
+            events=len(self._recording.rest),
+            updates=kinds["Updated"].count,
+            sessions=len(pool.sessions),
+            kinds=kinds,
+            slowest=slowest,
         )
-
-    @property
-    def median(self) -> float:
-        """Seconds of an event in the median part."""
-        return statistics.median(self.parts)
 
 
 def clock_seconds() -> float:
@@ -127,55 +150,109 @@ def clock_seconds() -> float:
 
 
 class Process:
-    """A process that measures one size, whenever it is told to go on."""
+    """A process that records one size, and replays it whenever it is told to."""
 
-    def __init__(self, workers: int, preset: str, seed: int, events: int) -> None:
+    def __init__(self, workers: int, preset: str, seed: int, events: int, replays: int) -> None:
+        """`replays`: so often it is told to."""
         context = multiprocessing.get_context("spawn")
         self._here, there = context.Pipe()
         self._process = context.Process(
-            target=_measure, args=(there, workers, preset, seed, events), daemon=True
+            target=_serve, args=(there, replays, workers, preset, seed, events), daemon=True
         )
         self._process.start()
         there.close()
 
-    def go_on(self) -> tuple[str, float] | None:
-        """Measure one more part: what was measured and the median part's seconds of an event, once
-        it is the last."""
+    def looked(self) -> Looked:
+        """What the first replay showed, once it is done."""
+        looked: Looked = self._here.recv()
+        return looked
+
+    def measure(self) -> float:
+        """Seconds of an event, in one more replay."""
         self._here.send(None)
-        result: tuple[str, float] | None = self._here.recv()
-        return result
+        seconds: float = self._here.recv()
+        return seconds
 
 
-def _measure(asked: Connection, workers: int, preset: str, seed: int, events: int) -> None:
-    measured = Measured(workers, preset, seed, events)
-    spare_the_collector()
-    while not measured.complete:
+def _serve(
+    asked: Connection, replays: int, workers: int, preset: str, seed: int, events: int
+) -> None:
+    recorded = Replays(workers, preset, seed, events)
+    spare_the_collector()  # as the coordinator does, before anybody joins
+    asked.send(recorded.look())
+    for _ in range(replays):
         asked.recv()
-        measured.go_on()
-        asked.send((str(measured), measured.median) if measured.complete else None)
+        asked.send(recorded.measure())
+
+
+@dataclass
+class Figures:
+    """What is told of one size."""
+
+    workers: int
+    events_per_second: float
+    microseconds: float
+    """of an event, in the median replay"""
+    least_microseconds: float
+    """in the fastest replay"""
+    relative_cost: float
+    """of an event beside one with the fewest workers, in the median of the rounds"""
+    looked: Looked
+
+    def __str__(self) -> str:
+        looked = self.looked
+        name, slowest = looked.slowest
+        spent = sum(kind.seconds for kind in looked.kinds.values())
+        kinds = ", ".join(
+            f"{name} {kind.count / looked.events:.1%} ({kind.seconds / spent:.0%} of the time)"
+            for name, kind in sorted(looked.kinds.items(), key=lambda item: -item[1].count)
+        )
+        return (
+            f"{self.workers:6,} workers: {self.events_per_second:7,.0f} events/s "
+            f"({self.microseconds:.1f} us an event, {self.least_microseconds:.1f} in the fastest "
+            f"replay), {self.relative_cost:.2f} x the cost with {SIZES[0]:,}; "
+            f"slowest event {1e3 * slowest:.0f} ms ({name})\n"
+            f"        {looked.updates} updates, {looked.sessions:,} sessions, {looked.events:,} "
+            f"events: {kinds}"
+        )
+
+
+def measured(preset: str, seed: int, events: int, replays: int) -> list[Figures]:
+    """Of each size."""
+    processes = {workers: Process(workers, preset, seed, events, replays) for workers in SIZES}
+    looked = {workers: processes[workers].looked() for workers in SIZES}
+    rounds = [{each: processes[each].measure() for each in SIZES} for _ in range(replays)]
+    found = []
+    for workers in SIZES:
+        seconds = [each[workers] for each in rounds]
+        median = statistics.median(seconds)
+        found.append(
+            Figures(
+                workers=workers,
+                events_per_second=1.0 / median,
+                microseconds=1e6 * median,
+                least_microseconds=1e6 * min(seconds),
+                relative_cost=statistics.median(each[workers] / each[SIZES[0]] for each in rounds),
+                looked=looked[workers],
+            )
+        )
+    return found
 
 
 def main() -> None:
-    """Print two lines for each number of workers, and one that compares them."""
+    """Print two lines for each number of workers, or all figures as one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--events", type=int, default=20_000, help="at least, for each size")
+    parser.add_argument("--replays", type=int, default=5, help="of each size; their median is told")
     parser.add_argument("--preset", choices=sorted(PRESETS), default="quorum")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--json", action="store_true", help="print one line of JSON")
     arguments = parser.parse_args()
-    processes = {
-        workers: Process(workers, arguments.preset, arguments.seed, arguments.events)
-        for workers in SIZES
-    }
-    found: dict[int, tuple[str, float]] = {}
-    while len(found) < len(SIZES):
-        for workers in SIZES:
-            if workers not in found and (result := processes[workers].go_on()) is not None:
-                found[workers] = result
-    for workers in SIZES:
-        print(found[workers][0])
-    base, *larger = SIZES
-    others = [f"{found[each][1] / found[base][1]:.2f} with {each:,}" for each in larger]
-    print(f"cost per event relative to {base} workers: {', '.join(others)}")
+    found = measured(arguments.preset, arguments.seed, arguments.events, arguments.replays)
+    if arguments.json:
+        print(json.dumps([dataclasses.asdict(figures) for figures in found]))
+    else:
+        print(*found, sep="\n")
 
 
 if __name__ == "__main__":
