@@ -55,6 +55,14 @@ def join(
             metavar="SHARE", help="How much of each of these cores evaluation may use: 10%, or 0.1."
         ),
     ] = "100%",
+    memory_limit: Annotated[
+        str,
+        typer.Option(
+            metavar="SIZE",
+            help="Memory that each evaluation process may take: 2GiB, 800MB; auto shares half of "
+            "what is free among them. One that takes more is replaced.",
+        ),
+    ] = "auto",
     credit: Annotated[
         int,
         typer.Option(
@@ -105,6 +113,7 @@ def join(
     children = cores_granted(cores, usable_cores())
     share = share_of_a_core(cpu_share)
     limit = bytes_per_second(upload_limit)
+    memory = bytes_of_memory(memory_limit)
 
     from protocol.address import parse_address
 
@@ -120,6 +129,7 @@ def join(
         name=name,
         children=children,
         cpu_share=share,
+        memory_limit=memory,
         credit=credit,
         allowed=tuple(allow_module or ()),
         once=once,
@@ -163,6 +173,23 @@ def bytes_per_second(text: str) -> float:
             f"--upload-limit {text[:40]!r}: must be bytes per second such as 4MB, 500kB or 0"
         )
     return float(match[1]) * {"": 1, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9}[match[2]]
+
+
+def bytes_of_memory(text: str) -> int | None:
+    """What `--memory-limit` says: a number and B, kB, MB, GB, or KiB, MiB, GiB; None for `auto`."""
+    if text == "auto":
+        return None
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?) ?(|[kKMG]i?)B?", text.strip(), re.ASCII)
+    size = 0
+    if match is not None:
+        base = 1024 if match[2].endswith("i") else 1000
+        size = int(float(match[1]) * base ** " kMG".index(match[2][:1].replace("K", "k") or " "))
+    if size < 1 << 20:
+        raise ShoalError(
+            f"--memory-limit {text[:40]!r}: must be auto, or at least 1MiB for each process, such "
+            "as 2GiB or 800MB"
+        )
+    return size
 
 
 def usable_cores() -> int:

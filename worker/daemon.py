@@ -61,6 +61,7 @@ class Settings:
         address: of the broker, with or without a run.
         children: evaluation processes.
         cpu_share: of a core that each of them may use.
+        memory_limit: bytes that each of them may take; None for a fair part of what is free.
         credit: tasks held at once.
         allowed: modules that may register environments.
         once: end, instead of waiting, where broker or run are not there.
@@ -71,6 +72,7 @@ class Settings:
     name: str = ""
     children: int = 1
     cpu_share: float = 1.0
+    memory_limit: int | None = None
     credit: int = 2
     allowed: tuple[str, ...] = ()
     once: bool = False
@@ -310,6 +312,7 @@ class Daemon:
 
         self._evaluators = Evaluators(
             share=self.settings.cpu_share,
+            memory_limit=self.settings.memory_limit,
             on_ready=self._on_ready,
             on_lost=lambda how: self._console.say(how, warning=True),
         )
@@ -329,7 +332,9 @@ class Daemon:
         assert evaluators is not None
         speed, ready = evaluators.speed, evaluators.ready
         if ready in (1, settings.children):
-            self._console.say(news.ready(speed, ready, settings.children, settings.cpu_share))
+            share, memory = settings.cpu_share, evaluators.memory_limit
+            assert memory is not None
+            self._console.say(news.ready(speed, ready, settings.children, share, memory))
         self._do(self._the_session.can_evaluate(speed, evaluators.numeric_class, now()))
 
     async def _evaluate(self, command: commands.Evaluate) -> None:

@@ -6,6 +6,7 @@ from protocol.authority import Announcement
 from protocol.messages import Epoch
 from protocol.spec import RunSpec
 from worker.commands import Say
+from worker.evaluation.memory import shown
 from worker.presence import Presence
 from worker.replica import Replica
 
@@ -108,12 +109,14 @@ def device(children: int, share: float) -> str:
     return f"cpu x{children}" + (f" at {_percent(share)}" if share < 1.0 else "")
 
 
-def ready(speed: float, ready: int, children: int, share: float) -> str:
-    """So many of the evaluation processes are ready, each for a share of a core."""
+def ready(speed: float, ready: int, children: int, share: float, memory: float) -> str:
+    """So many of the evaluation processes are ready, each for a share of a core and for so many
+    bytes of memory."""
     cores = f"{ready} of {children} cores" if ready < children else counted(children, "core")
     limit = f"{_percent(share)} of " if share < 1.0 else ""
     figure = f"{speed:,.0f}" if speed >= 10.0 else f"{speed:.2g}"
-    return f"evaluation is ready: {figure} steps/s ({limit}{cores})"
+    each = f"up to {shown(memory)} of memory{' each' if children > 1 else ''}"
+    return f"evaluation is ready: {figure} steps/s ({limit}{cores}, {each})"
 
 
 def _percent(share: float) -> str:

@@ -29,8 +29,8 @@ from tests.worker.evaluating import (
     whole,
 )
 from tests.worker.reference import TOYS, run_spec
+from worker.evaluation import answers, environments, progress
 from worker.evaluation import children as hands
-from worker.evaluation import environments, progress
 from worker.evaluation.children import Evaluators
 from worker.evaluation.jobs import Evaluation, EvaluationJob, WorkerFailure, join
 from worker.evaluation.lanes import Lanes
@@ -300,7 +300,7 @@ async def test_a_direction_that_ends_the_trial_too_does_not_keep_the_worker_from
 
 
 async def test_an_episode_of_the_centre_that_ends_its_process_is_named_by_its_number():
-    found = hands._crashed(toy(), EvaluationJob("centre", 0, 7, 1), "x" * 999)
+    found = answers.crashed(toy(), EvaluationJob("centre", 0, 7, 1), "x" * 999)
     assert found.failed == ((7, "x" * 200),)
     assert (found.first, found.returns.shape, found.observed) == (7, (1,), None)
 

@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import psutil
 import pytest
 
 from tests.worker import reference
 from tests.worker.evaluating import processes, started, whole
 from tests.worker.reference import run_spec
-from worker.evaluation import children, memory
+from worker.evaluation import children
 from worker.evaluation.children import Evaluators
 from worker.evaluation.jobs import EvaluationJob, WorkerFailure
+from worker.evaluation.memory import Meter
 from worker.evaluation.shared import Shared, mapped
 from worker.scratch import Scratch
 
@@ -100,7 +100,7 @@ def kept() -> int:
 def own(evaluators: Evaluators) -> int:
     """Bytes that the only process has for itself."""
     (pid,) = processes(evaluators)
-    return memory.own(psutil.Process(pid))
+    return Meter(pid).own()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory without a name")

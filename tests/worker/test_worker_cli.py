@@ -12,7 +12,14 @@ from typer.testing import CliRunner
 
 from protocol.errors import ShoalError
 from worker import news
-from worker.cli import EXIT_CODES, bytes_per_second, cores_granted, register, share_of_a_core
+from worker.cli import (
+    EXIT_CODES,
+    bytes_of_memory,
+    bytes_per_second,
+    cores_granted,
+    register,
+    share_of_a_core,
+)
 from worker.console import (
     JsonConsole,
     LiveConsole,
@@ -25,6 +32,7 @@ from worker.console import (
     short,
     status_line,
 )
+from worker.evaluation.memory import shown
 from worker.view import View
 
 ROOT = Path(__file__).parents[2]
@@ -189,14 +197,47 @@ def test_the_status_says_what_runs_or_why_nothing_does():
 @pytest.mark.parametrize(
     ("speed", "ready", "children", "share", "words"),
     [
-        (1234.4, 1, 1, 0.1, "1,234 steps/s (10 % of 1 core)"),
-        (1234.4, 1, 4, 1.0, "1,234 steps/s (1 of 4 cores)"),
-        (1234.4, 4, 4, 1.0, "1,234 steps/s (4 cores)"),
-        (0.324, 2, 4, 0.125, "0.32 steps/s (12.5 % of 2 of 4 cores)"),
+        (1234.4, 1, 1, 0.1, "1,234 steps/s (10 % of 1 core, up to 1.5 GiB of memory)"),
+        (1234.4, 1, 4, 1.0, "1,234 steps/s (1 of 4 cores, up to 1.5 GiB of memory each)"),
+        (1234.4, 4, 4, 1.0, "1,234 steps/s (4 cores, up to 1.5 GiB of memory each)"),
+        (0.324, 2, 4, 0.125, "0.32 steps/s (12.5 % of 2 of 4 cores, up to 1.5 GiB of memory each)"),
     ],
 )
 def test_what_evaluates_is_said_when_it_is_ready(speed, ready, children, share, words):
-    assert news.ready(speed, ready, children, share) == f"evaluation is ready: {words}"
+    memory = 1.5 * 2**30
+    assert news.ready(speed, ready, children, share, memory) == f"evaluation is ready: {words}"
+
+
+def test_memory_is_shown_in_the_unit_that_suits():
+    assert [shown(size) for size in (0, 640 << 20, 1 << 30, 2.125 * 2**30)] == [
+        "0 MiB",
+        "640 MiB",
+        "1 GiB",
+        "2.12 GiB",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("auto", None),
+        ("2GiB", 2 << 30),
+        ("1.5 GiB", 3 << 29),
+        ("800MB", 800_000_000),
+        ("800 M", 800_000_000),
+        ("2000000", 2_000_000),
+        ("4096KiB", 4 << 20),
+        ("4000kB", 4_000_000),
+    ],
+)
+def test_a_limit_of_memory_has_its_unit(text, size):
+    assert bytes_of_memory(text) == size
+
+
+@pytest.mark.parametrize("text", ["", "2", "1 MB", "2TiB", "much", "-2GiB", "2GiB/s", "1e9"])
+def test_a_limit_of_memory_that_says_nothing_is_refused(text):
+    with pytest.raises(ShoalError, match="must be auto, or at least 1MiB for each process"):
+        bytes_of_memory(text)
 
 
 def test_the_host_sees_how_many_processes_evaluate_and_their_limit():

@@ -17,6 +17,11 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Te
 
 LONG = 15.0
 """Seconds that what is left behind goes on."""
+LEAK, GULP = 4 << 20, 16 << 20
+"""Bytes that are kept of each episode, and that are taken at a time."""
+MOST = 64
+"""Gulps after which it is enough, for where nobody limits them."""
+hoard: dict[int, bytes] = {}
 
 
 class Panic(BaseException):
@@ -37,7 +42,8 @@ class Walk(gymnasium.Env[Any, Any]):
         trouble: what goes wrong in step 3 of every episode whose seed is a multiple of `every`;
             `tell` raises in step 1 to 4 of any episode that lasts so long; `slow` takes 0.1 s for
             each of many steps, and raises in every fifth other episode; `crash` ends the process,
-            without a signal where the seed is even.
+            without a signal where the seed is even; `leak` keeps something of every episode for
+            ever; `gulp` takes memory until it is ended.
         gate: a file that `hang` waits for, and makes one beside it that is called `.waiting`, or ""
             to hang for ever; `slow` makes it.
     """
@@ -56,6 +62,8 @@ class Walk(gymnasium.Env[Any, Any]):
         self.cursed = self.trouble != "none" and seed % self.every == 0
         if self.cursed and self.trouble == "raise-in-reset":
             raise RuntimeError("no start")
+        if self.trouble == "leak" and seed not in hoard:
+            hoard[seed] = b"!" * LEAK
         self.time, self.memory = 0, 0.0
         self.length = int(self.np_random.integers(1, self.lasts + 1)) + (4 if self.cursed else 0)
         if self.cursed and self.trouble == "slow":
@@ -69,6 +77,8 @@ class Walk(gymnasium.Env[Any, Any]):
         reward: Any = np.float32(self.memory)
         if self.trouble == "tell" and self.time == 1 + self.seed % 4:
             raise ValueError(f"seed {self.seed}")
+        if self.trouble == "leak":
+            time.sleep(0.001)
         if self.trouble == "slow" and self.cursed:
             time.sleep(0.1)
         elif self.trouble == "slow" and self.seed % 5 == 1:
@@ -88,6 +98,10 @@ class Walk(gymnasium.Env[Any, Any]):
                 os._exit(3)
             if self.trouble == "crash":
                 os.kill(os.getpid(), signal.SIGSEGV)
+            if self.trouble == "gulp":
+                for gulp in range(MOST):
+                    hoard[-gulp] = b"!" * GULP
+                    time.sleep(0.01)
             if self.trouble == "fork":  # a server of its own, which has all that we have
                 if not os.fork():
                     os.setsid()

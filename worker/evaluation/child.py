@@ -30,6 +30,7 @@ ALIVE_SECONDS = 1.0
 REST_SECONDS = 0.05
 """Rest at a time, after which requests and signs of life are thought of."""
 PR_SET_PDEATHSIG = 1
+OUT_OF_MEMORY_SCORE = "500"  # of 1000 on Linux: as if it took half of the memory more
 
 
 class Inbox:
@@ -244,6 +245,7 @@ def main() -> None:
     with open(os.devnull, "rb") as nothing:  # noqa: PTH123
         os.dup2(nothing.fileno(), 0)
     _die_with_parent()
+    _go_first()
     inbox = Inbox(incoming)
     inbox.start()
     with contextlib.suppress(Exception):  # said in the answer to `Configure`, which meets it again
@@ -267,6 +269,12 @@ def _die_with_parent() -> None:
         import ctypes
 
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _go_first() -> None:
+    """Have the kernel end this process, not its parent, where the machine has no memory left."""
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:  # noqa: PTH123
+        score.write(OUT_OF_MEMORY_SCORE)
 
 
 if __name__ == "__main__":

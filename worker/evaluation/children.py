@@ -12,11 +12,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol import normalizer, spec
-from protocol.messages import MAX_FAILURE_REASON
+from protocol import spec
 from protocol.packing import WireError
 from protocol.spec import RunSpec
-from worker.evaluation import pipe
+from worker.evaluation import answers, pipe
 from worker.evaluation.jobs import (
     EnvironmentUnavailable,
     Evaluation,
@@ -24,6 +23,7 @@ from worker.evaluation.jobs import (
     Normalization,
     WorkerFailure,
 )
+from worker.evaluation.memory import fair_limit
 from worker.evaluation.parts import Part, Waiting
 from worker.evaluation.process import Child, Lost
 from worker.evaluation.progress import Work
@@ -56,10 +56,14 @@ class Evaluators:
     name; the others get their returns. Use it on a thread that lives as long, since Linux ends a
     child with the thread that started it.
 
+    A child that takes more memory than `memory_limit` is lost as well, but nothing is blamed for it
+    unless it was all that the process ever had.
+
     Args:
         patience: in seconds; longer than any one step or reset of an environment takes, and than
             the second or so between the signs of life of a child at work.
         share: of a core that each child may use.
+        memory_limit: bytes that each may take; None for a fair part of what is free at the start.
         on_ready: called whenever a child becomes able to evaluate.
         on_lost: told how, in words, whenever one is lost.
     """
@@ -68,11 +72,13 @@ class Evaluators:
         self,
         patience: float = 60.0,
         share: float = 1.0,
+        memory_limit: int | None = None,
         on_ready: Callable[[], None] = lambda: None,
         on_lost: Callable[[str], None] = lambda how: None,
     ) -> None:
         self.patience = patience
         self.share = share
+        self.memory_limit = memory_limit
         self._on_ready, self._on_lost = on_ready, on_lost
         self._spec: RunSpec | None = None
         self._configure = pipe.Configure(b"", (), share)
@@ -84,6 +90,7 @@ class Evaluators:
         self._thetas: dict[int, tuple[Shared, bytes]] = {}
         """parameters, and the frame that tells where they are"""
         self._keepers: list[asyncio.Task[None]] = []
+        self._watching: asyncio.Task[None] | None = None
         self._children: list[Child] = []
         self._waiting = Waiting()
         self._resting = 0
@@ -110,6 +117,7 @@ class Evaluators:
         """Start children before their run is known, since what any run needs takes time to load."""
         self._started = asyncio.get_running_loop().create_future()
         self._keepers = [asyncio.create_task(self._keep(self._started)) for _ in range(children)]
+        self._watching = asyncio.create_task(self._watch())
 
     async def start(
         self, run_spec: RunSpec, children: int = 1, allowed: Sequence[str] = ()
@@ -128,6 +136,8 @@ class Evaluators:
         if self._started is None:
             self.prepare(children)
         assert self._started is not None
+        if self.memory_limit is None:
+            self.memory_limit = fair_limit(len(self._keepers), run_spec.size)
         try:
             await self._started
         except BaseException as error:
@@ -219,10 +229,12 @@ class Evaluators:
         """End all children at once; jobs that are still waited for fail."""
         for child in self._children:
             child.kill()
-        keepers, self._keepers = self._keepers, []
-        for keeper in keepers:
-            keeper.cancel()
-        await asyncio.gather(*keepers, return_exceptions=True)
+        tasks, self._keepers = [*self._keepers], []
+        if self._watching is not None:
+            tasks.append(self._watching)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         for shared, _ in self._thetas.values():
             shared.close()
         self._scratch.remove()
@@ -374,7 +386,7 @@ class Evaluators:
         else:
             assert self._spec is not None
             try:
-                evaluation = _evaluation(self._spec, part.rest, reply)
+                evaluation = answers.evaluation(self._spec, part.rest, reply)
             except (WireError, ValueError) as error:
                 raise Lost(f"gave no proper result: {error}") from None
             part.work.add(evaluation)
@@ -383,6 +395,19 @@ class Evaluators:
                 return
         child.parts.remove(part)
         part.settled.set()
+        child.answered += 1
+        self._weigh(child)
+
+    async def _watch(self) -> None:
+        """See for ever how much memory the children take."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            for child in self._children:
+                self._weigh(child)
+
+    def _weigh(self, child: Child) -> None:
+        if self.memory_limit is not None:
+            child.weigh(self.memory_limit)
 
     def _take_back(self, child: Child, trouble: str) -> None:
         """Find a fresh one for what a lost child had, since any of it may have been its end."""
@@ -390,20 +415,22 @@ class Evaluators:
             part = child.parts.pop(0)
             part.settled.set()
             if not part.work.over.done():
-                self._suspect(part, trouble)
+                self._suspect(part, child, trouble)
         self._hand_out()
 
-    def _suspect(self, part: Part, trouble: str) -> None:
+    def _suspect(self, part: Part, child: Child, trouble: str) -> None:
         """Try what a lost child had once more, or blame it if the child had nothing else."""
         work = part.work
         if not part.suspect:
             self._waiting.suspect(part)
+        elif child.outgrown and child.answered:
+            self._waiting.suspect_again(part)
         elif work.crashed == MOST_CRASHED:
             work.fail(self._trouble)
         else:
             assert self._spec is not None
             work.crashed += 1
-            work.add(_crashed(self._spec, part.job, f"twice its process {trouble}"))
+            work.add(answers.crashed(self._spec, part.job, f"twice its process {trouble}"))
 
 
 async def _cancelled(task: asyncio.Task[pipe.Reply]) -> None:
@@ -414,37 +441,3 @@ async def _cancelled(task: asyncio.Task[pipe.Reply]) -> None:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
-
-
-def _evaluation(run_spec: RunSpec, asked: EvaluationJob, reply: pipe.Evaluated) -> Evaluation:
-    """The evaluation in a reply: of some or all that is left of a part, from its first on.
-
-    Raises `WireError` or `ValueError`.
-    """
-    dims = run_spec.environment.observation.size
-    returns = np.frombuffer(reply.returns, np.float64).reshape(-1, *asked.shape[1:])
-    if not 1 <= len(returns) <= asked.count:
-        raise WireError(f"{len(returns)} directions where 1 to {asked.count} are due")
-    if any(not asked.first <= one < asked.first + len(returns) for one, _ in reply.failed):
-        raise WireError("a failed direction is not of the part")
-    return Evaluation(
-        first=asked.first,
-        returns=returns,
-        lengths=np.frombuffer(reply.lengths, np.int64).reshape(returns.shape),
-        observed=normalizer.from_bytes(reply.observed, dims) if reply.observed else None,
-        failed=reply.failed,
-    )
-
-
-def _crashed(run_spec: RunSpec, job: EvaluationJob, reason: str) -> Evaluation:
-    """The evaluation of a single direction, or episode of the centre, that ended its process."""
-    counted = run_spec.normalizer.enabled and job.kind == "members"
-    return Evaluation(
-        first=job.first,
-        returns=np.full(job.shape, np.nan),
-        lengths=np.zeros(job.shape, np.int64),
-        observed=normalizer.no_observations(run_spec.environment.observation.size)
-        if counted
-        else None,
-        failed=((job.first, reason[:MAX_FAILURE_REASON]),),
-    )

@@ -1,15 +1,51 @@
-"""How much memory an evaluation process takes."""
+"""How much memory an evaluation process takes and may take, and both in words."""
 
 from __future__ import annotations
 
-import psutil
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
+
+LEAST = 1 << 30
+"""Bytes that each process may take at least where nobody says how many."""
+BYTES_A_PARAMETER = 64
+"""And so many for each parameter: some members, the centre, the order in which they are read, and
+as much again."""
 
 
-def own(process: psutil.Process) -> int:
-    """Bytes of memory that are resident for this process alone, as far as the system tells; 0 where
-    it is gone. Parameters that processes share are nobody's."""
-    try:
-        found = process.memory_info()
-    except psutil.Error:
-        return 0
-    return int(found.rss - getattr(found, "shared", 0))
+class Meter:
+    """Tells how much memory a process takes."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._process: psutil.Process | None = None
+
+    def own(self) -> int:
+        """Bytes that are resident for this process alone, as far as the system tells; 0 once it is
+        gone. Parameters, which processes share, are nobody's."""
+        import psutil  # takes a while to load, which here is while the processes start
+
+        try:
+            if self._process is None:
+                self._process = psutil.Process(self._pid)
+            found = self._process.memory_info()
+        except psutil.Error:
+            return 0
+        return int(found.rss - getattr(found, "shared", 0))
+
+
+def fair_limit(processes: int, parameters: int) -> int:
+    """Bytes that each of so many processes may take: together half of what is free now, but no less
+    than what policies of that many parameters may need."""
+    import psutil
+
+    free = int(psutil.virtual_memory().available)
+    return max(free // (2 * processes), LEAST + BYTES_A_PARAMETER * parameters)
+
+
+def shown(size: float) -> str:
+    """A size for people: `2.1 GiB`, `640 MiB`."""
+    if size < 1 << 30:
+        return f"{size / (1 << 20):.0f} MiB"
+    return f"{size / (1 << 30):.3g} GiB"

@@ -58,6 +58,12 @@ class Waiting:
         """A process was lost over a part: what it did not finish is tried once more."""
         self._suspects.append(Part(next(self._numbers), part.work, part.rest, suspect=True))
 
+    def suspect_again(self, part: Part) -> None:
+        """A process was lost over a suspect, by what it had done before: the suspect is the first
+        that the next fresh one gets."""
+        again = Part(next(self._numbers), part.work, part.rest, suspect=True)
+        self._suspects.appendleft(again)
+
     def take(self, *, fresh: bool) -> Part | None:
         """The next part for a process, which has had nothing but suspects where it is `fresh`."""
         if fresh and self._suspects:

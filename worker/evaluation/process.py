@@ -12,6 +12,7 @@ from pathlib import Path
 from protocol.packing import WireError
 from protocol.spec import RunSpec
 from worker.evaluation import pipe
+from worker.evaluation.memory import Meter, shown
 from worker.evaluation.parts import Part
 
 SINGLE_THREADED = dict.fromkeys(
@@ -19,6 +20,7 @@ SINGLE_THREADED = dict.fromkeys(
 )
 ENDS_WITHIN = 2.0  # seconds that a child which closed its pipe has to end by itself
 STREAM_LIMIT = 1 << 16  # bytes that are read ahead
+WORN = 7 / 8  # of the memory that a child may take, with which it gets no more parts
 LAST_WORDS = 2048  # bytes kept of what a child writes to its error stream
 
 
@@ -50,7 +52,10 @@ class Child:
         found: what it found out about this machine, once it can evaluate.
         fresh: whether it has been given nothing but suspects yet.
         parts: handed out to it and not answered in full, in order.
+        answered: how many it has had besides those.
         silent: seconds for which it owed a word and could have been heard.
+        worn: whether it has little memory left to take, and gets no more parts.
+        outgrown: how it took too much memory; empty unless it was ended for that.
         ending: whether it is past hope.
     """
 
@@ -63,8 +68,12 @@ class Child:
         self.found: pipe.Ready | None = None
         self.fresh = True
         self.parts: list[Part] = []
+        self.answered = 0
         self.silent = 0.0
+        self.worn = False
+        self.outgrown = ""
         self.ending = False
+        self._meter = Meter(process.pid)
         self._requests, self._replies, self._errors = process.stdin, process.stdout, process.stderr
         self._last_words = b""
         self._listening = asyncio.create_task(self._collect_words())
@@ -79,7 +88,7 @@ class Child:
         """Whether it may have one more part besides those that it has, `most` in all; nothing may
         stand beside a suspect."""
         suspect = any(part.suspect for part in self.parts)
-        return not self.ending and not suspect and len(self.parts) < most
+        return not (self.ending or self.worn or suspect) and len(self.parts) < most
 
     @classmethod
     async def spawn(cls) -> Child:
@@ -117,6 +126,25 @@ class Child:
         except WireError as error:
             raise Lost(f"spoke out of turn: {error}") from None
 
+    def weigh(self, limit: float) -> None:
+        """End the process if it takes more than `limit` bytes of memory, or nearly as much and has
+        nothing to do: what leaks a little with every episode is replaced between two parts."""
+        if self.ending:
+            return
+        used = self._meter.own()
+        self.worn = self.worn or (self.answered > 0 and used > WORN * limit)
+        if used > limit:
+            self.outgrown = (
+                f"grew to {shown(used)}, the limit is {shown(limit)}: "
+                "raise --memory-limit or mend the environment"
+            )
+        elif self.worn and not self.parts:
+            self.outgrown = (
+                f"grew to {shown(used)} of the {shown(limit)} that it may take, and is replaced"
+            )
+        if self.outgrown:
+            self.kill()
+
     def kill(self) -> None:
         """End the process and what it started, at once."""
         if self.ending:
@@ -149,6 +177,8 @@ class Child:
         self._listening.cancel()
         self._closing.cancel()
         self._transport.close()
+        if self.outgrown:
+            return self.outgrown
         how = f"exit code {code}" if code >= 0 else f"signal {-code}"
         with contextlib.suppress(ValueError):
             how = signal.Signals(-code).name
