@@ -597,7 +597,7 @@ async def test_a_killed_child_costs_no_task_and_a_finished_one_is_still_answered
         code, output = await ends(started)
         assert code == 0
         assert "every result is answered for" in output
-        assert "steps/s (50 % of 1 core)" in output
+        assert "steps/s (50 % of 1 core, up to " in output
         assert host.hello is not None
         assert host.hello.device == "cpu x1 at 50 %"
 
