@@ -14,6 +14,7 @@ from coordinator.pool.course import Course
 from coordinator.pool.evaluations import Evaluations
 from coordinator.pool.events import Command, SendTask, SessionId
 from coordinator.pool.leases import Leases
+from coordinator.pool.newcomers import Newcomers
 from coordinator.pool.roster import Roster, Session
 from coordinator.pool.sizing import SLOWER, Pacing
 from coordinator.pool.work import Claim, Lease, Work
@@ -80,6 +81,7 @@ class Dispatch:
         self._spared = spec.pool.max_staleness - 1
         self._minimum_seconds = spec.pool.minimum_task_seconds
         self._insured = -math.inf
+        self._newcomers = Newcomers(spec.directions)
 
     def has_offers(self) -> bool:
         """Whether anything is free."""
@@ -90,6 +92,13 @@ class Dispatch:
     def room_ahead(self) -> int:
         """Directions of the next batch that may still be begun one version early."""
         return self._batches.early_room(self._course.updating)
+
+    def feed_idle(self, now: float) -> None:
+        """Offer work to those who have none, first to those who have returned some."""
+        self.feed_waiting(self._roster.idle, now)
+        room = self._room_for_newcomers(now)
+        if room and self._roster.newcomers:
+            self.feed_waiting(self._roster.newcomers, now)
 
     def feed_waiting(self, queue: OrderedDict[SessionId, Session], now: float) -> None:
         """Offer work to those who wait, the longest first, while there is some."""
@@ -108,7 +117,7 @@ class Dispatch:
             return
         self._insured = now
         for work in self._awaited():
-            if self._roster.idle:
+            if self._roster.waits:
                 self._insure(work, now)
 
     def _insure(self, work: Work, now: float) -> None:
@@ -121,8 +130,11 @@ class Dispatch:
             if self._copies_of(claim, last, now) > 0
         ]
         claims.sort(key=lambda claim: claim.left, reverse=True)
-        waiting = list(islice(self._roster.idle.values(), OFFERS_AT_ONCE)) if claims else []
-        waiting.sort(key=lambda session: (session.pace.measured, session.speed))
+        waiting: list[Session] = []
+        if claims:
+            for queue in (self._roster.idle, self._roster.newcomers):
+                waiting += islice(queue.values(), OFFERS_AT_ONCE)
+        waiting.sort(key=lambda session: (session.proven, session.pace.measured, session.speed))
         for claim in claims:
             within = claim.expected_within(now) / SOONER
             while waiting and self._copies_of(claim, last, now) > 0:
@@ -143,12 +155,17 @@ class Dispatch:
         lease = claim.leases[0]
         pacing = self._leases.pacing(session, lease.kind, now)
         count = min(claim.left, max(1, int(self._minimum_seconds / pacing.unit)))
-        if pacing.seconds(count) > within:
+        if not session.proven:
+            count = min(count, self._room_for_newcomers(now))
+        if not count or pacing.seconds(count) > within:
             return False
         part = claim if count == claim.left else work.split(claim, count, now)
         version = lease.version if lease.kind == "centre" else self._course.version
         copy = self._leases.issue(session, lease.kind, version, work, part, now, None, pacing)
         self._send_task(session, copy)
+        if not session.proven:
+            self._newcomers.hold(copy)
+            self._roster.trying = len(self._newcomers)
         self._roster.note_room(session, now)
         return True
 
@@ -255,7 +272,9 @@ class Dispatch:
             size = offer.most
         if not session.proven:
             # Whose worker lost its last tasks begins with a small one.
-            size = max(1, size >> session.losses)
+            size = min(max(1, size >> session.losses), self._room_for_newcomers(now))
+            if not size:
+                return False
         worker = session.id.worker
         claim = offer.work.claim(size, worker, self._roster.eligible)
         if claim is None and not session.leases and not offer.work.has_failing:
@@ -268,7 +287,21 @@ class Dispatch:
             session, offer.kind, offer.version, offer.work, claim, now, None, pacing, end
         )
         self._send_task(session, lease)
+        if not session.proven:
+            self._newcomers.hold(lease)
+            self._roster.trying = len(self._newcomers)
         return True
+
+    def _room_for_newcomers(self, now: float) -> int:
+        """Units that may be given to who has returned nothing yet."""
+        room = self._newcomers.room(now)
+        self._roster.trying = len(self._newcomers)
+        return room if self._roster.known_takers else MAX_TASK_DIRECTIONS
+
+    def first_returned(self, lease: Lease) -> None:
+        """The first lease of a session came back."""
+        self._newcomers.returned(lease)
+        self._roster.trying = len(self._newcomers)
 
     def _ends_in(self, offer: Offer) -> float:
         """Seconds until the last unit of the offer is expected, from a worker of usual speed."""

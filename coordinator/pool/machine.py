@@ -164,11 +164,11 @@ class Pool:
             if self._batches.open.work.missing <= self._batches.spare:
                 self._maybe_close(now)
             if isinstance(event, FOR_ALL):
-                self._dispatch.feed_waiting(self._roster.idle, now)
+                self._dispatch.feed_idle(now)
                 self._dispatch.feed_waiting(self._roster.roomy, now)
                 self._dispatch.insure(now)
-            elif not usual and self._roster.idle and self._dispatch.has_offers():
-                self._dispatch.feed_waiting(self._roster.idle, now)
+            elif not usual and self._roster.waits and self._dispatch.has_offers():
+                self._dispatch.feed_idle(now)
         commands = self._commands[:]
         self._commands.clear()
         return commands
@@ -398,6 +398,8 @@ class Pool:
                 self._leases.progressed(lease, holder, now)
             return
         if own:
+            if not holder.proven:
+                self._dispatch.first_returned(lease)
             self._roster.returned(holder)
             if not lease.begun_before:
                 self._leases.took(lease, lease.spent, now)

@@ -119,6 +119,9 @@ class Roster:
         self.sessions: dict[SessionId, Session] = {}
         self.idle: OrderedDict[SessionId, Session] = OrderedDict()
         """sessions without a task that could take one, who waits longest first"""
+        self.newcomers: OrderedDict[SessionId, Session] = OrderedDict()
+        """likewise those that have returned nothing yet: however many they are, nobody else waits
+        behind them"""
         self.roomy: OrderedDict[SessionId, Session] = OrderedDict()
         """sessions with a task and room for another, likewise"""
         self.owed: dict[SessionId, Session] = {}
@@ -129,6 +132,10 @@ class Roster:
         self.eligible = self._eligible.keys()
         """the workers with a session that takes work"""
         self._takers = 0
+        self.trying = 0
+        """sessions at their first task, not overdue with it"""
+        self.known_takers = 0
+        """sessions that take work and have returned some"""
         self._measured = 0
         """sessions with a weight"""
         self._speed = 0.0
@@ -144,6 +151,11 @@ class Roster:
         self.roomy_workers = self._roomy.keys()
         """the workers that could take a task now"""
         self._standings: OrderedDict[str, Standing] = OrderedDict()
+
+    @property
+    def waits(self) -> bool:
+        """Whether anybody could take a task and has none."""
+        return bool(self.idle or self.newcomers)
 
     def enter(
         self, id: SessionId, credit: int, speed: float, now: float, stands_by: bool = False
@@ -202,6 +214,7 @@ class Roster:
             else:
                 del self._eligible[worker]
             self._takers += change
+            self.known_takers += change * session.proven
         self.reweigh(session)
 
     def reweigh(self, session: Session) -> None:
@@ -215,14 +228,19 @@ class Roster:
             self.typical_speed = self._speed / self._measured
         else:
             self._speed = self.typical_speed = 0.0  # and not what rounding left
-        self.speed = self.typical_speed * self._takers
+        self.speed = self.typical_speed * self._counted
+
+    @property
+    def _counted(self) -> int:
+        """Sessions that are expected to bring something: of newcomers only those at work."""
+        return self.known_takers + self.trying if self.known_takers else self._takers
 
     def share(self, session: Session) -> float:
         """Its part of the speed of all who take work, in 0 .. 1.
 
         Who was not measured counts as average, whatever speed it declared.
         """
-        takers = self._takers or 1
+        takers = self._counted or 1
         if not session.pace.measured or self._speed <= 0.0:
             return 1.0 / takers
         share = session.pace.speed / self._speed * self._measured / takers
@@ -253,7 +271,9 @@ class Roster:
 
     def returned(self, session: Session) -> None:
         """The session returned a task: it earns back what it lost, one by one."""
-        session.proven = True
+        if not session.proven:
+            session.proven = True
+            self.known_takers += session.credit > 0
         if session.limit < MOST_TASKS:
             session.limit += 1
         session.failures = 0
@@ -286,7 +306,8 @@ class Roster:
         """Likewise, where it is known how many tasks it can take."""
         queue = None
         if spare > 0 and now >= session.rests_until:
-            queue = self.roomy if session.leases else self.idle
+            waiting = self.idle if session.proven else self.newcomers
+            queue = self.roomy if session.leases else waiting
         if queue is not None or session.queue is not None:
             self._queue(session, queue)
 

@@ -40,6 +40,25 @@ def flappers(simulation: Simulation) -> None:
     come(0)
 
 
+def crowd(simulation: Simulation) -> None:
+    """A thousand come at once, each under a name of its own, and return nothing."""
+    for number in range(1000):
+        simulation.send(Joined(SessionId(f"x{number:04}", "s"), 4, 1e-6 if number % 2 else 1e12))
+
+
+def passers_by(simulation: Simulation) -> None:
+    """A hundred come every second, each under a name of its own, and are lost two seconds later."""
+
+    def come(number: int) -> None:
+        for name in range(100):
+            id = SessionId(f"x{number}-{name}", "s")
+            simulation.send(Joined(id, 4, 1e12))
+            simulation.agenda.after(2.0, lambda id=id: simulation.send(Left(id, "lost")))
+        simulation.agenda.after(1.0, lambda: come(number + 1))
+
+    come(0)
+
+
 def nobody(simulation: Simulation) -> None:
     """Only the honest ones are there."""
 
@@ -62,6 +81,16 @@ def directions(preset: str, strangers: Callable[[Simulation], None]) -> int:
 def test_strangers_cost_little_of_what_the_others_can_do(
     preset: str, most: float, strangers: Callable[[Simulation], None]
 ) -> None:
+    lost = 1.0 - directions(preset, strangers) / directions(preset, nobody)
+    assert lost <= most
+
+
+@pytest.mark.parametrize("strangers", [crowd, passers_by])
+@pytest.mark.parametrize(("preset", "most"), [("sync", 0.25), ("quorum", 0.06), ("async", 0.06)])
+def test_crowds_of_strangers_do_not_stop_the_others(
+    preset: str, most: float, strangers: Callable[[Simulation], None]
+) -> None:
+    """Who waits for all waits for copies of what they were given."""
     lost = 1.0 - directions(preset, strangers) / directions(preset, nobody)
     assert lost <= most
 

@@ -71,14 +71,14 @@ def test_who_rests_is_not_queued_until_it_wakes() -> None:
     roster = Roster()
     session = enter(roster, "a")
     roster.note_room(session, 0.0)
-    assert list(roster.idle) == [session.id]
+    assert list(roster.newcomers) == [session.id]
     roster.rest(session, 0.0, 5.0, "it failed")
     roster.note_room(session, 1.0)
-    assert not roster.idle
+    assert not roster.newcomers
     roster.wake(4.9)
-    assert not roster.idle
+    assert not roster.newcomers
     roster.wake(5.0)
-    assert list(roster.idle) == [session.id]
+    assert list(roster.newcomers) == [session.id]
 
 
 def test_who_left_does_not_wake() -> None:
@@ -87,7 +87,7 @@ def test_who_left_does_not_wake() -> None:
     roster.rest(session, 0.0, 5.0, "it failed")
     roster.leave(session, 1.0)
     roster.wake(6.0)
-    assert not roster.idle
+    assert not roster.newcomers
 
 
 def test_who_waits_longest_comes_first() -> None:
@@ -96,7 +96,7 @@ def test_who_waits_longest_comes_first() -> None:
     for session in sessions:
         roster.note_room(session, 0.0)
     roster.note_room(sessions[0], 0.0)
-    assert [id.worker for id in roster.idle] == ["b", "c", "a"]
+    assert [id.worker for id in roster.newcomers] == ["b", "c", "a"]
 
 
 def test_silence_is_measured_from_the_last_word() -> None:
@@ -167,9 +167,9 @@ def test_a_worker_rests_on_under_another_session() -> None:
     session = roster.enter(SessionId("a", "t"), 4, 0.0, 2.0)
     assert session.rests_until == 9.0
     roster.wake(8.9)
-    assert not roster.idle
+    assert not roster.newcomers
     roster.wake(9.0)
-    assert list(roster.idle) == [session.id]
+    assert list(roster.newcomers) == [session.id]
 
 
 def test_good_standing_is_not_remembered_and_wipes_out_the_bad() -> None:
@@ -217,3 +217,22 @@ def test_who_is_not_measured_may_hold_what_it_earned() -> None:
     assert session.spare == session.room == 8
     session.limit = 2
     assert session.spare == session.room == 2
+
+
+def test_who_has_returned_something_waits_before_newcomers_and_they_count_once_at_work() -> None:
+    roster = Roster()
+    known, new = enter(roster, "a"), enter(roster, "b")
+    assert roster.share(new) == 0.5
+    roster.returned(known)
+    for session in (known, new):
+        roster.note_room(session, 0.0)
+    assert (list(roster.idle), list(roster.newcomers)) == ([known.id], [new.id])
+    assert roster.share(new) == 1.0
+    roster.trying = 1
+    assert roster.share(new) == 0.5
+    roster.set_credit(known, 0)
+    assert roster.known_takers == 0
+    roster.set_credit(known, 1)
+    assert roster.known_takers == 1
+    roster.leave(known, 0.0)
+    assert (roster.known_takers, roster.waits) == (0, True)

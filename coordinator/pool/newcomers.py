@@ -1,0 +1,54 @@
+"""What newcomers hold together: thousands may come at once, and return nothing. Pure."""
+
+from __future__ import annotations
+
+import heapq
+
+from coordinator.pool.work import Lease
+
+SHARE = 16
+"""Newcomers hold one part in so many of a batch together at most."""
+
+
+class Newcomers:
+    """The leases of sessions that have returned nothing yet, and how much they may hold together.
+
+    Half as much with each that is overdue, twice as much with each that comes back: where most are
+    honest all soon have work, where most return nothing they cost a unit at a time. An overdue
+    lease makes room for others, who may be honest.
+    """
+
+    def __init__(self, directions: int) -> None:
+        """`directions` are those of a batch."""
+        self._most = self._allowed = max(1, directions // SHARE)
+        self._held: dict[int, int] = {}
+        """units, by the number of the task"""
+        self._units = 0
+        self._overdue: list[tuple[float, int]] = []
+
+    def __len__(self) -> int:
+        """Leases that are out and not overdue."""
+        return len(self._held)
+
+    def room(self, now: float) -> int:
+        """Units that they may still be given."""
+        while self._overdue and self._overdue[0][0] <= now:
+            if self._release(heapq.heappop(self._overdue)[1]):
+                self._allowed = max(1, self._allowed // 2)
+        return max(0, self._allowed - self._units)
+
+    def hold(self, lease: Lease) -> None:
+        """A newcomer is given a task."""
+        self._held[lease.task] = lease.count
+        self._units += lease.count
+        heapq.heappush(self._overdue, (lease.overdue, lease.task))
+
+    def returned(self, lease: Lease) -> None:
+        """A newcomer has returned its task, late or not."""
+        self._release(lease.task)
+        self._allowed = min(2 * self._allowed, self._most)
+
+    def _release(self, task: int) -> bool:
+        units = self._held.pop(task, 0)
+        self._units -= units
+        return units > 0
