@@ -47,7 +47,10 @@ STARTED = time.monotonic()
 
 AllowModule = Annotated[
     list[str] | None,
-    typer.Option("--allow-module", help="Module that may register environments; repeatable."),
+    typer.Option(
+        "--allow-module",
+        help="Module that may register environments or hold the policy; repeatable.",
+    ),
 ]
 RunDir = Annotated[Path | None, typer.Option(help="Where the run is kept; by default runs/<run>.")]
 AsJson = Annotated[bool, typer.Option("--json", help="End with one line of JSON on stdout.")]
@@ -206,8 +209,8 @@ def host(
     else:
         from coordinator.composing import compose
 
-        spec = compose(source, flags, assignments or [], tuple(allow_module or ()), pool)
-        run = runs.prepare(spec, run_dir, key, delegates, keep_returns)
+        spec, first = compose(source, flags, assignments or [], tuple(allow_module or ()), pool)
+        run = runs.prepare(spec, run_dir, key, delegates, keep_returns, first)
     known = run.directory.remembered() if run.resumed else BrokerChoice()
     given: dict[str, Any] = {"broker": broker, "bind": bind, "port": port, "advertise": advertise}
     choice = replace(known, **{name: value for name, value in given.items() if value is not None})
@@ -378,8 +381,8 @@ def demo(
     if broker not in ("embedded", "mosquitto"):
         raise ShoalError(f"--broker {broker!r}: the demo starts its own, embedded or mosquitto")
     flags = spec_values(locals())
-    spec = compose(source, flags, assignments or [], tuple(allow_module or ()), pool)
-    run = prepare(spec, run_dir)
+    spec, first = compose(source, flags, assignments or [], tuple(allow_module or ()), pool)
+    run = prepare(spec, run_dir, first=first)
     console = Console(events=not quiet)
     console.say(
         f"run {run.id}: {spec.environment.id}, {spec.size:,} parameters, {workers} workers; "

@@ -10,13 +10,23 @@ import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from protocol import spec as run_spec
 from protocol.spec import RunSpec, SpecError
 
+if TYPE_CHECKING:
+    from protocol.state import State
+
 DESCRIBE_TIMEOUT = 60.0
 """Seconds that an environment may take to tell its spaces."""
+
+
+class Composed(NamedTuple):
+    """A run that can be made."""
+
+    spec: RunSpec
+    first: State | None
 
 
 def compose(
@@ -25,31 +35,38 @@ def compose(
     assignments: Iterable[str] = (),
     allowed: Sequence[str] = (),
     pool: str | None = None,
-) -> RunSpec:
-    """The spec of a run.
+) -> Composed:
+    """The spec of a run, and its version 0 where the spec names it by a digest only.
 
     `pool` names a preset of how stragglers are dealt with; `source` is a TOML file or an
     environment id; `flags` are nested values, `assignments` are `section.field=value` texts; later
     ones win. Spaces that nobody gave are read from the
     environment, in a process of its own: the coordinator never imports one. `allowed` modules may
-    register environments there.
+    register environments there, and hold the policy's class.
 
     Raises `SpecError` with the field, the value, the rule and the remedy.
     """
+    given = run_spec.merge(flags, run_spec.settings(assignments))
     if source.endswith(".toml"):
         base = run_spec.load(Path(source))
     else:
         base = preset(source) or {"environment": {"id": source}}
+        if _is_module(given):
+            base.pop("policy", None)  # it is of another kind
     if pool is not None:
         base = _with_pool(pool, base, source)
-    raw = run_spec.merge(run_spec.merge(base, flags), run_spec.settings(assignments))
+    raw = run_spec.merge(base, given)
     environment = raw.get("environment")
     if not isinstance(environment, dict) or not isinstance(environment.get("id"), str):
         raise SpecError(f"{source} names no environment: add [environment] with its id")
     if "observation" not in environment or "action" not in environment:
         raw = run_spec.merge(_described(environment, allowed), raw)
     raw.setdefault("name", default_name(environment["id"]))
-    return run_spec.parse(raw)
+    if _is_module(raw):
+        from coordinator import modules
+
+        return Composed(*modules.begin(raw, allowed))
+    return Composed(run_spec.parse(raw), None)
 
 
 def preset(environment: str) -> dict[str, Any] | None:
@@ -63,6 +80,11 @@ def preset(environment: str) -> dict[str, Any] | None:
 def default_name(environment: str) -> str:
     """A run name made of an environment id."""
     return re.sub(r"[^a-z0-9]+", "-", environment.lower()).strip("-")[:40].strip("-") or "run"
+
+
+def _is_module(raw: Mapping[str, Any]) -> bool:
+    policy = raw.get("policy")
+    return isinstance(policy, Mapping) and policy.get("kind") == "module"
 
 
 def _with_pool(name: str, base: Mapping[str, Any], source: str) -> dict[str, Any]:

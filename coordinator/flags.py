@@ -11,9 +11,14 @@ Name = Annotated[str | None, typer.Option(help="Name of the run; by default from
 Seed = Annotated[
     int | None, typer.Option(help="Names every random number of the run; by default 0.")
 ]
-Policy = Annotated[str | None, typer.Option(help="linear, mlp (the default) or gru.")]
+Policy = Annotated[
+    str | None,
+    typer.Option(
+        help="linear, mlp (the default), gru, cnn, or a PyTorch module as package.module:Class."
+    ),
+]
 Hidden = Annotated[
-    str | None, typer.Option(help="Widths of the layers of an mlp or gru, for example 64,64.")
+    str | None, typer.Option(help="Widths of the layers of an mlp, gru or cnn, for example 64,64.")
 ]
 Population = Annotated[int | None, typer.Option(help="Members of an update; even.")]
 Sigma = Annotated[float | None, typer.Option(help="Size of the perturbations.")]
@@ -71,7 +76,7 @@ def spec_values(given: Mapping[str, Any]) -> dict[str, Any]:
     """The spec values of the flags that were given, by the names of the command's parameters."""
     hidden = given["hidden"]
     sections: dict[str, dict[str, Any]] = {
-        "policy": {"kind": given["policy"], "hidden": hidden and _widths(hidden)},
+        "policy": {**_policy(given["policy"]), "hidden": hidden and _widths(hidden)},
         "strategy": {
             "population": given["population"],
             "sigma": given["sigma"],
@@ -94,6 +99,12 @@ def spec_values(given: Mapping[str, Any]) -> dict[str, Any]:
     }
     flags |= {field: given[field] for field in ("name", "seed") if given[field] is not None}
     return flags
+
+
+def _policy(named: str | None) -> dict[str, str | None]:
+    if named is not None and ":" in named:
+        return {"kind": "module", "module": named}
+    return {"kind": named}
 
 
 def _widths(text: str) -> list[int]:

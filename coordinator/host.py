@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from coordinator.recovery import Recovered
     from coordinator.server import Server
     from protocol.authority import Authority
+    from protocol.state import State
 
 
 class EndedError(ShoalError):
@@ -64,10 +65,12 @@ def prepare(
     key: Path | None = None,
     delegates: tuple[bytes, ...] | None = None,
     keep_returns: bool = False,
+    first: State | None = None,
 ) -> Run:
     """Make a new run's key and directory. Raises `ShoalError` where the directory is taken.
 
-    Each run has a key of its own unless `key` names one, so no two runs share a name on a broker.
+    `first` is the version 0 that the spec names where its policy's initialisation is `given`. Each
+    run has a key of its own unless `key` names one, so no two runs share a name on a broker.
     """
     identity = Identity.load(key) if key is not None else Identity.generate()
     run = run_id(spec.name, identity.public_key)
@@ -75,6 +78,8 @@ def prepare(
     identity.save(directory.key_path)
     directory.keep_secret(new_secret())
     directory.write_spec(spec)
+    if first is not None:
+        directory.snapshots.freeze(first)
     return Run(
         id=run,
         spec=spec,

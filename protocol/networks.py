@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
 
 class Tensor(NamedTuple):
-    """A part of the parameters: weights (outputs, inputs) or biases (outputs,), row-major."""
+    """A part of the parameters, row-major: weights (outputs, inputs), of a convolution (channels,
+    channels before, kernel, kernel), or biases (outputs,)."""
 
     name: str
     shape: tuple[int, ...]
@@ -52,6 +53,62 @@ def recurrent(inputs: int, hidden: Iterable[int], outputs: int) -> tuple[Tensor,
         inputs, states = units, states + units
     readout = Tensor("readout.weight", (outputs, states)), Tensor("readout.bias", (outputs,))
     return (*tensors, *readout)
+
+
+class Image(NamedTuple):
+    """How an observation is read as an image."""
+
+    height: int
+    width: int
+    channels: int
+    channels_first: bool
+
+
+def image(shape: Sequence[int]) -> Image | None:
+    """The image in observations of that shape; None where there is none.
+
+    Of three dimensions the smaller of the first and the last are the channels; of two equal ones
+    the last.
+    """
+    if len(shape) == 2:
+        return Image(shape[0], shape[1], 1, channels_first=False)
+    if len(shape) != 3:
+        return None
+    if shape[0] < shape[2]:
+        return Image(shape[1], shape[2], shape[0], channels_first=True)
+    return Image(shape[0], shape[1], shape[2], channels_first=False)
+
+
+def feature_sizes(seen: Image, convolutions: Iterable[Sequence[int]]) -> list[tuple[int, int, int]]:
+    """(channels, height, width) of the image and behind each convolution, without padding.
+
+    A convolution is (channels, kernel, stride). A size below 1 says that a kernel is larger than
+    what it slides over.
+    """
+    sizes = [(seen.channels, seen.height, seen.width)]
+    for channels, kernel, stride in convolutions:
+        _, height, width = sizes[-1]
+        sizes.append((channels, (height - kernel) // stride + 1, (width - kernel) // stride + 1))
+    return sizes
+
+
+def convolutional(
+    seen: Image,
+    convolutions: Sequence[Sequence[int]],
+    hidden: Iterable[int],
+    outputs: int,
+) -> tuple[Tensor, ...]:
+    """Convolutions of (channels, kernel, stride), then dense layers over what is left.
+
+    The dense layers read the last features as (channels, height, width).
+    """
+    sizes = feature_sizes(seen, convolutions)
+    tensors = []
+    for layer, (channels, kernel, _) in enumerate(convolutions):
+        shape = (channels, sizes[layer][0], kernel, kernel)
+        tensors.append(Tensor(f"convolutions.{layer}.weight", shape))
+        tensors.append(Tensor(f"convolutions.{layer}.bias", (channels,)))
+    return (*tensors, *dense((math.prod(sizes[-1]), *hidden, outputs)))
 
 
 def layers(tensors: Iterable[Tensor]) -> tuple[tuple[int, int], ...]:

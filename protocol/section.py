@@ -25,7 +25,7 @@ def plain(value: Any) -> Any:
         table = {} if config.tag_field is None else {config.tag_field: config.tag}
         for field in msgspec.structs.fields(value):
             item = getattr(value, field.name)
-            if field.name not in value.later or item != field.default:
+            if field.name not in value.later or item != _default(field):
                 table[field.name] = plain(item)
         return table
     if isinstance(value, dict):
@@ -33,3 +33,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, tuple | list):
         return [plain(item) for item in value]
     return value + 0.0 if isinstance(value, float) else value
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    made = field.default_factory
+    return field.default if made is msgspec.NODEFAULT else made()

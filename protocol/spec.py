@@ -13,11 +13,12 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from protocol import networks, section, spaces, wrappers
+from protocol import networks, policies, section, spaces, wrappers
 from protocol.errors import ShoalError
 from protocol.mistakes import explain
-from protocol.networks import Tensor
+from protocol.networks import Image, Tensor
 from protocol.packing import WireError, pack, unpack
+from protocol.policies import Arguments, Convolution, ModulePath, Parameter, Scalar
 from protocol.section import Section
 from protocol.spaces import Box, Space
 from protocol.wrappers import Wrappers
@@ -54,7 +55,6 @@ EnvironmentId = Annotated[
 
 Fraction = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-Scalar = bool | int | float | str
 
 
 class SpecError(ShoalError):
@@ -83,24 +83,46 @@ class EnvironmentSpec(Section, frozen=True, kw_only=True):
 
 
 class PolicySpec(Section, frozen=True, kw_only=True):
-    """A built-in policy: `linear`, `mlp` with its hidden layers, or `gru`, which remembers."""
+    """A built-in policy, `linear`, `mlp` with its hidden layers, `gru`, which remembers, or `cnn`
+    for images; or any PyTorch `module` that volunteers allow."""
 
-    later: ClassVar[tuple[str, ...]] = ("choice",)
+    later: ClassVar[tuple[str, ...]] = (
+        "choice",
+        "convolutions",
+        "module",
+        "arguments",
+        "parameters",
+    )
 
-    kind: Literal["linear", "mlp", "gru"] = "mlp"
+    kind: Literal["linear", "mlp", "gru", "module"] = "mlp"
     """`gru`: gated recurrent units in layers, whose states are zero when an episode begins, and a
-    linear readout of the states of all layers."""
+    linear readout of the states of all layers. `cnn`: convolutions, and an `mlp` over what they
+    leave. `module`: a `torch.nn.Module`."""
     hidden: Annotated[
         tuple[Annotated[int, msgspec.Meta(ge=1, le=1 << 16)], ...], msgspec.Meta(max_length=8)
     ] = (32,)
-    """Widths of the hidden layers of an `mlp`, units of the layers of a `gru`."""
+    """Widths of the hidden layers of an `mlp`, units of the layers of a `gru`, widths between the
+    convolutions and the outputs of a `cnn`."""
     activation: Literal["tanh", "relu"] = "tanh"
-    """Between the layers of an `mlp`."""
+    """Between the layers of an `mlp` or `cnn`."""
+    convolutions: Annotated[tuple[Convolution, ...], msgspec.Meta(max_length=8)] = (
+        (16, 8, 4),
+        (32, 4, 2),
+    )
+    """Of a `cnn`, each as channels, kernel, stride; without padding."""
+    module: ModulePath = ""
+    """Of a `module`: where its class is, as `package.module:Class`. Volunteers take part who allow
+    the package with `--allow-module`."""
+    arguments: Arguments = {}  # noqa: RUF012
+    """Of a `module`: what its class is called with."""
+    parameters: Annotated[tuple[Parameter, ...], msgspec.Meta(max_length=1024)] = ()
+    """Of a `module`: names and shapes of its parameters, read from it when the run is made."""
     squash: Literal["clip", "tanh"] = "clip"
     """How outputs become continuous actions: clipped to the bounds, or tanh scaled to them."""
     initialisation: Literal["zero", "scaled", "given"] = "scaled"
     """`zero`; `scaled`: normal noise divided by the square root of a layer's inputs; `given`: the
-    snapshot of version 0 that `initial_digest` proves, as `shoal fork` writes it."""
+    snapshot of version 0 that `initial_digest` proves, as `shoal fork` writes it. A `module`'s
+    own initial parameters are `given`, and the default there."""
     initial_digest: Annotated[
         str, msgspec.Meta(pattern=r"^([0-9a-f]{32})?\Z", description="32 hexadecimal digits")
     ] = ""
@@ -246,12 +268,29 @@ class RunSpec(Section, frozen=True, kw_only=True):
 
 
 def tensors(policy: PolicySpec, environment: EnvironmentSpec) -> tuple[Tensor, ...]:
-    """What the parameters of a built-in policy in this environment are, in the order of theta."""
+    """What the parameters of a policy in this environment are, in the order of theta."""
     inputs, outputs = environment.observation.size, environment.action.size
+    if policy.kind == "module":
+        return policies.tensors(policy.parameters)
     if policy.kind == "gru":
         return networks.recurrent(inputs, policy.hidden, outputs)
+    if policy.kind == "cnn":
+        seen = seen_image(environment)
+        return networks.convolutional(seen, policy.convolutions, policy.hidden, outputs)
     hidden = policy.hidden if policy.kind == "mlp" else ()
     return networks.dense((inputs, *hidden, outputs))
+
+
+def seen_image(environment: EnvironmentSpec) -> Image:
+    """The observations of this environment as images. Raises `SpecError` where they are none."""
+    observation = environment.observation
+    found = networks.image(observation.shape) if isinstance(observation, Box) else None
+    if found is None:
+        raise SpecError(
+            f'policy.kind is "cnn" but the observations of {environment.id} are no images of two '
+            'or three dimensions: use "mlp", or wrap the environment'
+        )
+    return found
 
 
 def parse(raw: Mapping[str, Any]) -> RunSpec:
@@ -363,8 +402,7 @@ def _toml_or_text(text: str) -> Any:
 def _check_together(spec: RunSpec) -> None:
     """Rules that tie fields to each other, and those that a type can't tell."""
     _check_environment(spec.environment)
-    if spec.policy.kind != "linear" and not spec.policy.hidden:
-        raise SpecError('policy.hidden is empty: give its layers, or use policy.kind = "linear"')
+    _check_policy(spec.policy, spec.environment)
     if (spec.policy.initialisation == "given") != bool(spec.policy.initial_digest):
         raise SpecError(
             f"policy.initialisation is {spec.policy.initialisation!r} with policy.initial_digest "
@@ -400,6 +438,25 @@ def _check_together(spec: RunSpec) -> None:
         )
 
 
+def _check_policy(policy: PolicySpec, environment: EnvironmentSpec) -> None:
+    if policy.kind in ("mlp", "gru") and not policy.hidden:
+        raise SpecError('policy.hidden is empty: give its layers, or use policy.kind = "linear"')
+    if policy.kind == "cnn":
+        wrong = policies.convolutions_fault(seen_image(environment), policy.convolutions)
+        if wrong:
+            raise SpecError(wrong)
+    if (policy.kind == "module") != bool(policy.module):
+        raise SpecError(
+            f'policy.kind is "{policy.kind}" with policy.module {policy.module!r}: a policy of '
+            'kind "module" names its class as "package.module:Class", others name none'
+        )
+    if policy.kind == "module":
+        if wrong := policies.parameters_fault(policy.module, policy.parameters):
+            raise SpecError(wrong)
+        for name, value in policies.plain_arguments(policy.arguments):
+            _check_argument("policy.arguments", name, value)
+
+
 def _check_environment(environment: EnvironmentSpec) -> None:
     for name, space in (("observation", environment.observation), ("action", environment.action)):
         if wrong := spaces.fault(space):
@@ -411,7 +468,7 @@ def _check_environment(environment: EnvironmentSpec) -> None:
         if wrong := wrappers.fault(wrapper):
             raise SpecError(f"environment.wrappers[{place}] {wrong}")
     for name, value in environment.kwargs.items():
-        _check_argument(name, value)
+        _check_argument("environment.kwargs", name, value)
 
 
 def _check_bounds(environment: str, action: Box) -> None:
@@ -434,14 +491,14 @@ def _check_bounds(environment: str, action: Box) -> None:
             )
 
 
-def _check_argument(name: str, value: Scalar) -> None:
-    """An argument of the environment: a name that Python takes, a value that travels unchanged."""
+def _check_argument(table: str, name: str, value: Scalar) -> None:
+    """An argument in a table: a name that Python takes, a value that travels unchanged."""
     if not (name.isascii() and name.isidentifier() and len(name) <= 64):
         raise SpecError(
-            f"environment.kwargs has the name {name[:80]!a}: "
+            f"{table} has the name {name[:80]!a}: "
             "must be a Python name of at most 64 ASCII characters"
         )
-    where = f"environment.kwargs.{name}"
+    where = f"{table}.{name}"
     if isinstance(value, str):
         try:
             encoded = value.encode()

@@ -24,10 +24,11 @@ from worker.describe import describe
 from worker.evaluation import environments
 from worker.evaluation.blocks import member_seeds
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization
-from worker.evaluation.lanes import Lanes, lane_count
+from worker.evaluation.lanes import Lanes, suited_lanes
 from worker.evaluation.playing import Environment, Maker
 from worker.evaluation.probe import probe
 from worker.evaluation.words import words_of
+from worker.policies.making import NOTHING, Grant
 from worker.policies.policy import Policy
 
 TURNS = 11
@@ -48,12 +49,14 @@ class Subject:
         name: of the parameters, for people.
         theta: float32, shape (spec.size,).
         normalization: where the spec has the normaliser on.
+        grant: what the volunteer lets the policy use.
     """
 
     spec: RunSpec
     name: str
     theta: NDArray[np.float32]
     normalization: Normalization | None
+    grant: Grant = NOTHING
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,11 +73,11 @@ class Pace:
         return self.steps / self.seconds
 
 
-def trained(path: Path) -> Subject:
+def trained(path: Path, allowed: Sequence[str] = ()) -> Subject:
     """The policy of a run directory, or of a file in it. Raises `ShoalError`."""
     found = play.load(path)
     name = f"{found.run} version {found.version}"
-    return Subject(found.spec, name, found.theta, found.normalization)
+    return Subject(found.spec, name, found.theta, found.normalization, Grant(tuple(allowed)))
 
 
 def untrained(environment: str, changes: dict[str, Any], allowed: Sequence[str] = ()) -> Subject:
@@ -91,12 +94,25 @@ def untrained(environment: str, changes: dict[str, Any], allowed: Sequence[str] 
             "for example --set environment.max_steps=1000"
         )
     spaces = {name: found[name] for name in ("observation", "action")}
-    spec = run_spec.parse(
-        run_spec.merge({"name": "bench", "environment": {"id": environment, **spaces}}, changes)
-    )
+    raw = run_spec.merge({"name": "bench", "environment": {"id": environment, **spaces}}, changes)
+    if raw.get("policy", {}).get("kind") == "module":
+        return _untrained_module(raw, tuple(allowed))
+    spec = run_spec.parse(raw)
     state = replay.initial_state(spec)
     normalization = Normalization.of(state.normalizer) if state.normalizer is not None else None
     return Subject(spec, "untrained", state.theta, normalization)
+
+
+def _untrained_module(raw: dict[str, Any], allowed: tuple[str, ...]) -> Subject:
+    """Likewise of a run whose policy is a PyTorch module, with the parameters that it makes."""
+    from worker.describe_module import describe as describe_module
+
+    parameters, theta, _ = describe_module(raw["policy"], raw["environment"], 0, allowed)
+    begins = {"parameters": parameters, "initialisation": "zero"}
+    spec = run_spec.parse(run_spec.merge(raw, {"policy": begins}))
+    state = replay.initial_state(spec)
+    normalization = Normalization.of(state.normalizer) if state.normalizer is not None else None
+    return Subject(spec, "untrained", theta, normalization, Grant(allowed))
 
 
 def measure(
@@ -109,7 +125,7 @@ def measure(
 
     Args:
         seconds: about how long it takes, the first calls not counted.
-        allowed: modules that may register environments.
+        allowed: modules that may register environments or hold the policy.
         progress: told what is being done.
 
     Raises:
@@ -131,7 +147,8 @@ def measure(
     progress("timing the parts")
     return {
         "environment": spec.environment.id,
-        "policy": spec.policy.kind,
+        "policy": spec.policy.module or spec.policy.kind,
+        "path": ours.lanes.policy.path,
         "parameters": spec.size,
         "theta": subject.name,
         "sigma": spec.strategy.sigma,
@@ -156,10 +173,10 @@ class Ours:
 
     def __init__(self, subject: Subject, maker: environments.Maker) -> None:
         self.subject, self.maker = subject, maker
-        found = probe(subject.spec, maker, lambda take: None)
+        found = probe(subject.spec, maker, lambda take: None, grant=subject.grant)
         self.fresh = found.fresh
-        count = lane_count(subject.spec.size, found.step_seconds)
-        self.lanes = Lanes(subject.spec, maker, count, fresh=self.fresh)
+        count = suited_lanes(subject.spec, found.step_seconds)
+        self.lanes = Lanes(subject.spec, maker, count, fresh=self.fresh, grant=subject.grant)
         self.fewest = math.ceil(count / 2)
         """pairs that fill the lanes once"""
         self.play(self.fewest)  # makes the instances
@@ -266,9 +283,12 @@ class TimedPolicy:
 class TimedLanes(Lanes):
     """Lanes whose environments, policy and building of members are timed."""
 
-    def __init__(self, spec: RunSpec, maker: Maker, count: int, *, fresh: bool) -> None:
+    def __init__(
+        self, spec: RunSpec, maker: Maker, count: int, *, fresh: bool, grant: Grant
+    ) -> None:
         self.watches = {name: Stopwatch() for name in ("environment", "policy", "noise")}
-        super().__init__(spec, TimedMaker(maker, self.watches["environment"]), count, fresh=fresh)
+        timed = TimedMaker(maker, self.watches["environment"])
+        super().__init__(spec, timed, count, fresh=fresh, grant=grant)
         self.policy = cast(Policy, TimedPolicy(self.policy, self.watches["policy"]))
 
     def build(self, *args: Any, **kwargs: Any) -> NDArray[np.float32]:
@@ -282,7 +302,8 @@ def shares(ours: Ours, pairs: int) -> dict[str, float]:
     `policy`, `noise` and the `overhead` of all else. Of some passes over so many pairs the one
     counts that other work on the machine held up least."""
     count = ours.lanes.instances.count
-    lanes = TimedLanes(ours.subject.spec, ours.maker, count, fresh=ours.fresh)
+    subject = ours.subject
+    lanes = TimedLanes(subject.spec, ours.maker, count, fresh=ours.fresh, grant=subject.grant)
     _play(lanes, ours.subject, ours.fewest)  # makes the instances
     whole, parts = min((_timed_pass(lanes, ours.subject, pairs) for _ in range(PASSES)), key=_whole)
     lanes.close()

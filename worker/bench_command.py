@@ -14,6 +14,13 @@ if TYPE_CHECKING:
     from worker.bench import Subject
 
 
+PATHS = {
+    "kernel": "computed by our own kernels",
+    "vmap": "computed together by PyTorch",
+    "loop": "computed by PyTorch one after the other",
+}
+
+
 def register(app: typer.Typer) -> None:
     """Add `bench` to the `shoal` command."""
     app.command(name="bench", epilog="Example: shoal bench CartPole-v1 --hidden 32")(bench)
@@ -29,7 +36,11 @@ def bench(
         ),
     ] = "CartPole-v1",
     policy: Annotated[
-        str | None, typer.Option(help="Kind of the policy, as in a run file: linear, mlp, gru, ...")
+        str | None,
+        typer.Option(
+            help="Kind of the policy, as in a run file: linear, mlp, gru, cnn; or a PyTorch module "
+            "as package.module:Class."
+        ),
     ] = None,
     hidden: Annotated[
         str | None, typer.Option(metavar="WIDTHS", help="Of the hidden layers: 64,64.")
@@ -46,7 +57,10 @@ def bench(
     ] = 5.0,
     allow_module: Annotated[
         list[str] | None,
-        typer.Option("--allow-module", help="Module that may register environments; repeatable."),
+        typer.Option(
+            "--allow-module",
+            help="Module that may register environments or hold the policy; repeatable.",
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON.")] = False,
 ) -> None:
@@ -64,7 +78,7 @@ def bench(
         subject: Subject
         if Path(source).exists():
             _refuse_changes(source, changes)
-            subject = measuring.trained(Path(source))
+            subject = measuring.trained(Path(source), allowed)
         else:
             subject = measuring.untrained(source, changes, allowed)
         found = measuring.measure(
@@ -80,7 +94,8 @@ def table(found: dict[str, Any]) -> str:
         [
             f"{found['environment']}, {found['policy']} of {found['parameters']:,} parameters, "
             f"{found['theta']}, sigma {found['sigma']:g}, {normalised}",
-            f"one process, {found['lanes']} lanes; rates by CPU time, shares by the clock",
+            f"one process, {found['lanes']} lanes, {PATHS[found['path']]}",
+            "rates by CPU time, shares by the clock",
             "",
             _line("evaluation", found["steps_per_second"], "steps/s", found["episode_steps"]),
             _line(
@@ -110,7 +125,7 @@ def _changes(
 
     said: dict[str, Any] = {}
     if policy is not None:
-        said["kind"] = policy
+        said |= {"kind": "module", "module": policy} if ":" in policy else {"kind": policy}
     if hidden is not None:
         if not re.fullmatch(r"\d{1,9}(,\d{1,9})*", hidden, re.ASCII):
             raise ShoalError(f"--hidden {hidden[:40]!r}: must be widths such as 64,64")

@@ -77,7 +77,10 @@ def join(
     ] = None,
     allow_module: Annotated[
         list[str] | None,
-        typer.Option("--allow-module", help="Module that may register environments; repeatable."),
+        typer.Option(
+            "--allow-module",
+            help="Module that may register environments or hold the policy; repeatable.",
+        ),
     ] = None,
     upload_limit: Annotated[
         str,

@@ -331,6 +331,8 @@ class Daemon:
         evaluators, settings = self._evaluators, self.settings
         assert evaluators is not None
         speed, ready = evaluators.speed, evaluators.ready
+        if ready == 1 and evaluators.remark:
+            self._console.say(evaluators.remark)
         if ready in (1, settings.children):
             share, memory = settings.cpu_share, evaluators.memory_limit
             assert memory is not None

@@ -22,6 +22,7 @@ from worker.evaluation import environments
 from worker.evaluation.jobs import EvaluationJob, Normalization
 from worker.evaluation.lanes import Lanes
 from worker.evaluation.playing import Environment
+from worker.policies.making import Grant
 
 FILMS = (".mp4", ".gif")
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
@@ -134,7 +135,13 @@ def play(
     mode = "human" if render else "rgb_array" if writer is not None else None
     # A new instance per episode, as training takes where a reused one would play differently;
     # not behind a window, which would close and open.
-    lanes = Lanes(policy.spec, _Watched(maker, mode, writer), 1, fresh=not render)
+    lanes = Lanes(
+        policy.spec,
+        _Watched(maker, mode, writer),
+        1,
+        fresh=not render,
+        grant=Grant(allowed),
+    )
     returns = []
     try:
         for episode in range(episodes):

@@ -38,7 +38,10 @@ def play(
     ] = None,
     allow_module: Annotated[
         list[str] | None,
-        typer.Option("--allow-module", help="Module that may register environments; repeatable."),
+        typer.Option(
+            "--allow-module",
+            help="Module that may register environments or hold the policy; repeatable.",
+        ),
     ] = None,
 ) -> None:
     """Play a trained policy: the fresh episodes that its centre was judged by, one by one."""

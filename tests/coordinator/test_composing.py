@@ -5,15 +5,16 @@ from __future__ import annotations
 import tomllib
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coordinator import composing
-from coordinator.composing import compose, default_name, preset
+from coordinator.composing import default_name, preset
 from coordinator.pool.presets import PRESETS
 from protocol import spec as run_spec
 from protocol.spaces import Box, Discrete
-from protocol.spec import SpecError
+from protocol.spec import RunSpec, SpecError
 
 SPACES = """
 [environment]
@@ -21,6 +22,10 @@ id = "Nowhere-v0"
 observation = { kind = "box", shape = [3] }
 action = { kind = "discrete", n = 2 }
 """
+
+
+def compose(*arguments: Any, **named: Any) -> RunSpec:
+    return composing.compose(*arguments, **named).spec
 
 
 def run_file(directory: Path, text: str) -> str:

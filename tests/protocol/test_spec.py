@@ -135,6 +135,8 @@ def test_equal_specs_have_equal_bytes_however_they_were_written() -> None:
 
 # What a host writes wrongly.
 
+MODULE = {"kind": "module", "module": "nets:Net", "parameters": [["w", [2, 4]]]}
+
 MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"seed": -1}, ["seed is -1", "at least 0"]),
     ({"seed": 2**63}, ["seed is 9223372036854775808", "at most 9,223,372,036,854,775,807"]),
@@ -154,6 +156,24 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"pool": {"stale_share": 1.5}}, ["pool.stale_share is 1.5", "at most 1"]),
     ({"policy": {"hidden": [32, 0]}}, ["policy.hidden[1] is 0", "at least 1"]),
     ({"policy": {"hidden": []}}, ["policy.hidden is empty", 'policy.kind = "linear"']),
+    ({"policy": {"kind": "module"}}, ["policy.module ''", "package.module:Class"]),
+    ({"policy": {"module": "nets:Net"}}, ['policy.kind is "mlp"', "others name none"]),
+    ({"policy": MODULE | {"module": "nets"}}, ["policy.module is 'nets'", "my_package.policies"]),
+    ({"policy": MODULE | {"module": "os:a.b"}}, ["policy.module is 'os:a.b'"]),
+    ({"policy": MODULE | {"parameters": []}}, ["policy.parameters is empty", "`shoal host`"]),
+    (
+        {"policy": MODULE | {"parameters": [["w", [2]], ["w", [3]]]}},
+        ["policy.parameters has a name twice", "rename"],
+    ),
+    (
+        {"policy": MODULE | {"parameters": [["observation.mean", [2]]]}},
+        ["'observation.'", "rename"],
+    ),
+    (
+        {"policy": MODULE | {"arguments": {"widths": [3, math.inf]}}},
+        ["policy.arguments.widths is inf", "finite"],
+    ),
+    ({"policy": MODULE | {"arguments": {"a b": 3}}}, ["policy.arguments has the name 'a b'"]),
     ({"policy": {"hidden": [1 << 16, 1 << 16]}}, ["4.3e+09 parameters", "smaller layers"]),
     ({"centre": {"episodes": 5}}, ["centre.screening is 10", "centre.episodes (5)"]),
     (

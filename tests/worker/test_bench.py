@@ -17,6 +17,7 @@ from tests.worker.test_play import kept_run
 from worker import bench
 from worker.bench_command import register
 from worker.evaluation import environments
+from worker.policies.making import NOTHING
 
 SHARES = ("environment", "policy", "noise", "overhead")
 KEYS = {
@@ -27,6 +28,7 @@ KEYS = {
     "sigma",
     "normalizer",
     "lanes",
+    "path",
     "steps_per_second",
     "bare_steps_per_second",
     "ratio",
@@ -145,7 +147,7 @@ def test_timed_lanes_give_what_lanes_give_and_the_time_of_the_environment():
             environment.step = slowly
             return environment
 
-    lanes = bench.TimedLanes(subject.spec, Slow(), 4, fresh=False)
+    lanes = bench.TimedLanes(subject.spec, Slow(), 4, fresh=False, grant=NOTHING)
     plain = bench.Lanes(subject.spec, maker, 4)
     job = bench.EvaluationJob("members", 0, 0, 9, 1, 0.1)
     begin = time.perf_counter()

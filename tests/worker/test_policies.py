@@ -15,7 +15,7 @@ from protocol.policy_file import to_tensors
 from protocol.spec import RunSpec
 from tests.worker import reference
 from tests.worker.reference import run_spec
-from worker.policies import activations, built_in
+from worker.policies import activations, making
 from worker.policies.policy import Policy, View
 
 
@@ -50,7 +50,7 @@ def plain_view(spec: RunSpec) -> View:
 
 def policy_with(spec: RunSpec, observations: Any, rows: Any) -> tuple[Policy, Any]:
     """A policy that has seen `observations`, one lane each, and its arranged parameters."""
-    policy = built_in.make(spec, len(observations))
+    policy = making.make(spec, len(observations))
     for target, observation in zip(policy.targets, observations, strict=True):
         target[...] = observation
     policy.rows[:] = np.arange(len(rows))

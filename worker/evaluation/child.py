@@ -148,14 +148,16 @@ class Evaluator:
         try:
             from protocol.spec import from_bytes
             from worker.evaluation import environments
-            from worker.evaluation.lanes import Lanes, lane_count
+            from worker.evaluation.lanes import Lanes, suited_lanes
             from worker.evaluation.probe import probe
+            from worker.policies.making import Grant
 
             spec = self.spec = from_bytes(request.spec)
             maker = environments.maker(spec.environment, request.allowed)
-            found = probe(spec, maker, self.trial_pulse, request.trial)
-            count = lane_count(spec.size, found.step_seconds)
-            self.lanes = Lanes(spec, maker, count, fresh=found.fresh)
+            grant = Grant(request.allowed)
+            found = probe(spec, maker, self.trial_pulse, request.trial, grant)
+            count = suited_lanes(spec, found.step_seconds)
+            self.lanes = Lanes(spec, maker, count, fresh=found.fresh, grant=grant)
             if request.share < 1.0:
                 self.throttle = Throttle(request.share, time.process_time(), time.monotonic())
         except ShoalError as error:
@@ -164,7 +166,8 @@ class Evaluator:
             traceback.print_exc()
             self.say(pipe.Unavailable(f"evaluation can't start here: {words_of(error)}"))
         else:
-            self.say(pipe.Ready(found.speed * request.share, found.numeric_class))
+            remark = one_line(self.lanes.policy.remark, pipe.REASON_LENGTH)
+            self.say(pipe.Ready(found.speed * request.share, found.numeric_class, remark))
 
     def keep(self, request: pipe.Theta) -> None:
         """Keep a version's parameters, unless they are dropped already."""

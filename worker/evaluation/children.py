@@ -113,6 +113,11 @@ class Evaluators:
         classes = {found.numeric_class for found in self._findings}
         return classes.pop() if len(classes) == 1 else b""
 
+    @property
+    def remark(self) -> str:
+        """A line on how the policy is computed, empty where there is nothing to say."""
+        return next((found.remark for found in self._findings if found.remark), "")
+
     def prepare(self, children: int = 1) -> None:
         """Start children before their run is known, since what any run needs takes time to load."""
         self._started = asyncio.get_running_loop().create_future()

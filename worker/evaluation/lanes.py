@@ -19,7 +19,8 @@ from protocol.spec import RunSpec
 from worker.evaluation.blocks import Block
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization, join, split
 from worker.evaluation.playing import Instances, Maker, Play
-from worker.policies import built_in
+from worker.policies import making
+from worker.policies.making import NOTHING, Grant
 
 BLOCK_BYTES = 64 << 20
 """A block's members' parameters, or their observation sums, unless one pair is larger."""
@@ -33,6 +34,13 @@ MOST_LANES = 64
 LANES_BYTES = 256 << 10  # parameters of all lanes stay in the cache of a core
 CALL_SECONDS = 8e-6  # what a step of the lanes costs besides its lanes
 CALL_SHARE = 0.01  # of the time that the lanes' environments take
+
+# Likewise where PyTorch computes the lanes together.
+FEWEST_TOGETHER = 32
+MOST_TOGETHER = 256
+TOGETHER_BYTES = 4 << 20
+CALL_SECONDS_TOGETHER = 600e-6
+CALL_SHARE_TOGETHER = 0.1
 
 Take = Callable[[], Evaluation | None]
 """Gives what is finished of a job and not taken yet, up to the first direction that is not."""
@@ -50,6 +58,18 @@ def lane_count(size: int, step_seconds: float) -> int:
     """
     enough = math.ceil(CALL_SECONDS / (CALL_SHARE * step_seconds))
     return max(FEWEST_LANES, min(enough, MOST_LANES, LANES_BYTES // (4 * size)))
+
+
+def lanes_together(size: int, step_seconds: float) -> int:
+    """`lane_count` where PyTorch computes the lanes together."""
+    enough = math.ceil(CALL_SECONDS_TOGETHER / (CALL_SHARE_TOGETHER * step_seconds))
+    return max(FEWEST_TOGETHER, min(enough, MOST_TOGETHER, TOGETHER_BYTES // (4 * size)))
+
+
+def suited_lanes(spec: RunSpec, step_seconds: float) -> int:
+    """How many lanes suit a run's policy and its environment, whose steps take so long."""
+    count = lanes_together if making.together(spec) else lane_count
+    return count(spec.size, step_seconds)
 
 
 class InPlay:
@@ -108,11 +128,20 @@ class Lanes:
     Args:
         count: of lanes.
         fresh: make a new instance for every episode, for environments that a reset doesn't renew.
+        grant: what the volunteer lets the policy use.
     """
 
-    def __init__(self, spec: RunSpec, maker: Maker, count: int, *, fresh: bool = False) -> None:
+    def __init__(
+        self,
+        spec: RunSpec,
+        maker: Maker,
+        count: int,
+        *,
+        fresh: bool = False,
+        grant: Grant = NOTHING,
+    ) -> None:
         self.spec = spec
-        self.policy = built_in.make(spec, count)
+        self.policy = making.make(spec, count, grant)
         self.instances = Instances(maker, count, fresh=fresh)
         self._jobs: list[InPlay] = []
         self._blocks: list[tuple[Block, InPlay]] = []

@@ -82,6 +82,8 @@ class Ready(Message, frozen=True, tag=1):
     """environment steps per second, measured on a few short episodes, as far as the share goes"""
     numeric_class: Annotated[bytes, msgspec.Meta(max_length=16)]
     """16 bytes, or none where the environment does not repeat itself"""
+    remark: Reason = ""
+    """a line on how the policy is computed, for people"""
 
 
 class Unavailable(Message, frozen=True, tag=2):

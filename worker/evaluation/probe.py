@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import time
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from protocol.spec import RunSpec
 from worker.evaluation.jobs import EnvironmentUnavailable, EvaluationJob
-from worker.evaluation.lanes import FEWEST_LANES, Lanes, Pulse
+from worker.evaluation.lanes import FEWEST_LANES, FEWEST_TOGETHER, Lanes, Pulse
 from worker.evaluation.playing import Environment, Maker
+from worker.policies.making import NOTHING, Grant, together
 
 DIRECTIONS = 4
 STEPS = 32  # at which probe episodes are cut
@@ -20,7 +21,7 @@ SIGMA = 0.5  # around parameters of 0
 SPEED_SECONDS = 0.03
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Findings:
     """What the probe found.
 
@@ -96,7 +97,13 @@ class ShortMaker:
         self.make = maker.make
 
 
-def probe(spec: RunSpec, maker: Maker, pulse: Pulse, trial: int = 0) -> Findings:
+def probe(
+    spec: RunSpec,
+    maker: Maker,
+    pulse: Pulse,
+    trial: int = 0,
+    grant: Grant = NOTHING,
+) -> Findings:
     """Play the probe episodes: twice over on one instance, and on new ones where that differs.
 
     The episodes are those of the run's first directions around parameters of 0, in its own policy;
@@ -107,20 +114,20 @@ def probe(spec: RunSpec, maker: Maker, pulse: Pulse, trial: int = 0) -> Findings
     """
     job = EvaluationJob("members", 0, trial * DIRECTIONS, DIRECTIONS, sigma=SIGMA)
     fresh = False
-    first, second = _rehearse(spec, maker, job, pulse, fresh=False)
+    first, second = _rehearse(spec, maker, job, pulse, grant, fresh=False)
     if first != second:
-        first, second = _rehearse(spec, maker, job, pulse, fresh=True)
+        first, second = _rehearse(spec, maker, job, pulse, grant, fresh=True)
         fresh = first == second
     numeric_class = first if first == second else b""
-    return Findings(numeric_class, fresh, *_speed(spec, maker, job, pulse, fresh=fresh))
+    return Findings(numeric_class, fresh, *_speed(spec, maker, job, pulse, grant, fresh=fresh))
 
 
 def _rehearse(
-    spec: RunSpec, maker: Maker, job: EvaluationJob, pulse: Pulse, *, fresh: bool
+    spec: RunSpec, maker: Maker, job: EvaluationJob, pulse: Pulse, grant: Grant, *, fresh: bool
 ) -> tuple[bytes, bytes]:
     """Digests of the probe episodes' trajectories, played twice in one lane."""
     recording = RecordingMaker(maker)
-    lanes = Lanes(spec, recording, 1, fresh=fresh)
+    lanes = Lanes(spec, recording, 1, fresh=fresh, grant=grant)
     _play(spec, lanes, job, pulse)
     first = recording.take()
     _play(spec, lanes, job, pulse)
@@ -129,10 +136,12 @@ def _rehearse(
 
 
 def _speed(
-    spec: RunSpec, maker: Maker, job: EvaluationJob, pulse: Pulse, *, fresh: bool
+    spec: RunSpec, maker: Maker, job: EvaluationJob, pulse: Pulse, grant: Grant, *, fresh: bool
 ) -> tuple[float, float]:
     """Steps per second, and processor time of one."""
-    lanes = Lanes(spec, ShortMaker(maker), FEWEST_LANES, fresh=fresh)
+    count = FEWEST_TOGETHER if together(spec) else FEWEST_LANES
+    job = dataclasses.replace(job, count=max(job.count, count // 2))
+    lanes = Lanes(spec, ShortMaker(maker), count, fresh=fresh, grant=grant)
     _play(spec, lanes, job, pulse)  # makes the instances
     steps, begin, used = 0, time.perf_counter(), time.process_time()
     while (seconds := time.perf_counter() - begin) < SPEED_SECONDS:
@@ -146,7 +155,7 @@ def _play(spec: RunSpec, lanes: Lanes, job: EvaluationJob, pulse: Pulse) -> int:
     """Play the probe episodes; how many steps they took."""
     theta = np.zeros(spec.size, dtype=np.float32)
     evaluation = lanes.evaluate(job, theta, None, pulse)
-    if len(evaluation.failed) == DIRECTIONS:
+    if len(evaluation.failed) == job.count:
         raise EnvironmentUnavailable(
             f"every trial episode of {spec.environment.id} fails here ({evaluation.failed[0][1]}): "
             "mend the environment or its arguments"

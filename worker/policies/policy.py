@@ -78,7 +78,13 @@ class Policy(ABC):
         slots: int64 (lanes,), the entry of the observation sums that counts a lane's frames, or -1.
         order: int32 (size,): `act` reads parameter order[j] at j.
         outputs: float32 (lanes, outputs), of the lanes that acted last, in their order.
+        path: how lanes are computed: `kernel`, ours; by PyTorch `vmap`, together, or `loop`, one
+            after the other.
+        remark: a line on that for people, empty where there is nothing to say.
     """
+
+    path = "kernel"
+    remark = ""
 
     def __init__(self, spec: RunSpec, lanes: int) -> None:
         self.inputs = Inputs(spec.environment.observation, lanes)

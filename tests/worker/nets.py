@@ -1,0 +1,104 @@
+"""PyTorch modules as users write them, and as they should not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Net(nn.Module):
+    """An MLP with a normalised layer and a buffer."""
+
+    def __init__(self, inputs: int = 4, hidden: tuple[int, ...] = (13,), outputs: int = 2) -> None:
+        super().__init__()
+        widths = [inputs, *hidden]
+        self.hidden = nn.ModuleList(map(nn.Linear, widths, hidden))
+        self.norm = nn.LayerNorm(widths[-1])
+        self.out = nn.Linear(widths[-1], outputs)
+        self.register_buffer("scale", torch.tensor(0.5))
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.hidden:
+            x = nn.functional.silu(layer(x))
+        return self.out(self.dropout(self.norm(x))) * self.scale
+
+
+class Remembers(nn.Module):
+    """Recurrent by one of PyTorch's modules."""
+
+    def __init__(self, kind: str = "GRU", inputs: int = 4, outputs: int = 2) -> None:
+        super().__init__()
+        self.core = getattr(nn, kind)(inputs, 6)
+        self.out = nn.Linear(6, outputs)
+        self.cell = kind.endswith("Cell")
+
+    def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        if not self.cell:
+            y, state = self.core(x.unsqueeze(0), state)
+            return self.out(y), state
+        state = self.core(x, state)
+        return self.out(state[0] if isinstance(state, tuple) else state), state
+
+
+class Gate(nn.Module):
+    """Data-dependent control flow."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x if x.sum() > 0 else -2 * x
+
+
+class Branches(nn.Module):
+    """Holds a part that can't be batched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(4, 5)
+        self.gate = Gate()
+        self.out = nn.Linear(5, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(self.gate(self.first(x)))
+
+
+class Counts(nn.Linear):
+    """Changes its buffer."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 2)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls.add_(1)
+        return super().forward(x)
+
+
+class Dice(nn.Linear):
+    """Random."""
+
+    def __init__(self) -> None:
+        super().__init__(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + torch.rand(2)
+
+
+class Awake(Dice):
+    """Begins with another state than zeros."""
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        state = torch.ones(1, 2) if state is None else state
+        return nn.Linear.forward(self, x) + state, state
+
+
+class Two(Dice):
+    """Gives two things."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        return nn.Linear.forward(self, x), x
+
+
+def load(*_: object) -> None:
+    """No class of a module."""

@@ -1,0 +1,347 @@
+"""Policies that are PyTorch modules, of many lanes at once, each with parameters of its own."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+from torch.utils import _pytree as pytree
+
+from protocol.spaces import Box
+from protocol.spec import RunSpec
+from worker.evaluation.words import words_of
+from worker.policies import recurrence
+from worker.policies.modules import PolicyUnavailable
+from worker.policies.policy import Policy, View, see, unsound
+
+LANES_STEP = 32
+"""Lanes of a batch are a multiple of it. PyTorch computes what is left of a vector at the end of an
+array by other code: with a multiple of the longest vector there is nothing left, and no lane is
+computed otherwise than another."""
+LARGEST_TOGETHER = 1 << 22
+"""Parameters up to which lanes are computed together: a step of more takes so long by itself that
+it saves nothing."""
+ALIGNMENT = 16
+"""Float32s of a vector: the parameters of each lane begin at a multiple of it."""
+TOLERANCE = 1e-3
+WITHOUT_RULE = re.compile(r"batching rule for ([\w:.]+)")
+"""What PyTorch warns of where `vmap` goes through lanes one by one."""
+
+Run = Any
+"""(parameters by name, inputs, states) to (outputs, states)."""
+
+
+@njit(cache=True, error_model="numpy")
+def look(
+    lanes: NDArray[np.int64],
+    observations: NDArray[np.float32],
+    slots: NDArray[np.int64],
+    view: View,
+    inputs: NDArray[np.float32],
+) -> int:
+    """Count the lanes' frames, and write into their rows of `inputs` what their policy sees.
+
+    Returns the number of those lanes whose observation is not finite; where there is one, nothing
+    else has been done.
+    """
+    broken = unsound(lanes, observations)
+    if broken:
+        return broken
+    for lane in lanes:
+        room = inputs[lane]
+        seen = see(observations[lane], slots[lane], view, room)
+        if not view[0].size:
+            room[:] = seen
+    return 0
+
+
+class Batch:
+    """Lanes that are computed together: their parameters and states, on the device.
+
+    Attributes:
+        parameters: by name, each of shape (lanes, *its own).
+        states: what the policy remembers, each of shape (lanes, *its own).
+    """
+
+    def __init__(
+        self,
+        tensors: Iterable[tuple[str, tuple[int, ...]]],
+        states: Iterable[Tensor],
+        lanes: int,
+        device: torch.device,
+    ) -> None:
+        self.parameters: dict[str, Tensor] = {}
+        self._flat: list[tuple[int, int, Tensor]] = []
+        begin = 0
+        for name, shape in tensors:
+            size = int(np.prod(shape, dtype=np.int64))
+            padded = -(-size // ALIGNMENT) * ALIGNMENT
+            flat = torch.zeros(lanes, padded, device=device)[:, :size]
+            self.parameters[name] = flat.view(lanes, *shape)
+            self._flat.append((begin, begin + size, flat))
+            begin += size
+        self.states = [
+            torch.zeros(lanes, *state.shape, dtype=state.dtype, device=device) for state in states
+        ]
+
+    def begin(self, places: Tensor, rows: Tensor) -> None:
+        """Episodes begin in the lanes at these places, with parameters of shape (count, size)."""
+        for begin, end, flat in self._flat:
+            flat.index_copy_(0, places, rows[:, begin:end])
+        for state in self.states:
+            state.index_fill_(0, places, 0)
+
+    def remember(self, places: Tensor | None, states: Sequence[Tensor]) -> None:
+        """The states are moved on: of the lanes at these places, or of all."""
+        if places is None:
+            self.states = list(states)
+            return
+        for state, moved in zip(self.states, states, strict=True):
+            state.index_copy_(0, places, moved.index_select(0, places))
+
+
+class Traits(NamedTuple):
+    """What a module is found to be.
+
+    Attributes:
+        states: the state that it gives, as a flat list; none where it remembers nothing.
+        structure: how it wants them back.
+    """
+
+    states: list[Tensor]
+    structure: Any
+
+
+class ModulePolicy(Policy):
+    """One run's policy as a PyTorch module, on some lanes.
+
+    The module sees a batch of one observation, of shape (1, *observation), and gives outputs for
+    it; or (outputs, state) where it takes the state that it gave before as a second argument. The
+    state is zero when an episode begins. Its buffers are constants.
+    """
+
+    def __init__(self, spec: RunSpec, lanes: int, module: nn.Module, device: str = "cpu") -> None:
+        """Raises `PolicyUnavailable` where the module can't be this run's policy."""
+        super().__init__(spec, lanes)
+        torch.set_num_threads(1)
+        torch.backends.mha.set_fastpath_enabled(False)  # it has no rule for batches
+        self.order = np.arange(spec.size, dtype=np.int32)
+        self._name = spec.policy.module or spec.policy.kind
+        self._device = torch.device(device)
+        seen = spec.environment.observation
+        self._shape = (1, *(seen.shape if isinstance(seen, Box) else (seen.size,)))
+        self._outputs = spec.environment.action.size
+        self._module, self._replaced = recurrence.replace(module.to(self._device))
+        with torch.inference_mode():
+            self._traits = self._examine()
+            self._wide, why, slow = self._try_out(spec.size, -(-lanes // LANES_STEP) * LANES_STEP)
+            self._batches = [self._batch(self._wide) for _ in range(-(-lanes // self._wide))]
+        self.path = "loop" if why else "vmap"
+        if why:
+            self.remark = f"{self._name}: lanes are computed one after the other: {why}"
+        elif slow:
+            self.remark = (
+                f"{self._name}: of its operations {', '.join(slow)} are computed one lane after "
+                "the other, for want of a rule that batches them"
+            )
+        self._inputs = np.zeros((len(self._batches) * self._wide, seen.size), dtype=np.float32)
+        self._results = np.zeros((len(self._inputs), self._outputs), dtype=np.float32)
+        self._fresh = np.ones(lanes, dtype=np.bool_)
+        """lanes whose episode has begun, and that have not its parameters yet"""
+
+    def begin(self, lane: int, row: int, slot: int, seed: int) -> None:
+        """An episode begins in the lane; see `Policy.begin`."""
+        super().begin(lane, row, slot, seed)
+        self._fresh[lane] = True
+
+    def forward(self, lanes: NDArray[np.int64], parameters: NDArray[np.float32], view: View) -> int:
+        """Write `outputs`; see `Policy.forward`."""
+        broken: int = look(lanes, self.observations, self.slots, tuple(view), self._inputs)
+        if broken:
+            return broken
+        with torch.inference_mode():
+            begun = lanes[self._fresh[lanes]]
+            if begun.size:
+                self._take_up(begun, parameters)
+            for number, batch in enumerate(self._batches):
+                first = number * self._wide
+                within = lanes[(lanes >= first) & (lanes < first + self._wide)]
+                if len(within):
+                    self._compute(batch, first, within - first)
+        self.outputs[: lanes.size] = self._results[lanes]
+        return 0
+
+    def _take_up(self, begun: NDArray[np.int64], parameters: NDArray[np.float32]) -> None:
+        """Give lanes in which an episode begins their parameters."""
+        self._fresh[begun] = False
+        rows = torch.from_numpy(parameters[self.rows[begun]]).to(self._device)
+        for number, batch in enumerate(self._batches):
+            inside = begun // self._wide == number
+            if inside.any():
+                places = torch.from_numpy(begun[inside] % self._wide).to(self._device)
+                batch.begin(places, rows[torch.from_numpy(inside).to(self._device)])
+
+    def _compute(self, batch: Batch, first: int, places: NDArray[np.int64]) -> None:
+        """The results of the lanes at these places of a batch, whose states are moved on."""
+        end = first + self._wide
+        inputs = torch.from_numpy(self._inputs[first:end]).to(self._device)
+        inputs = inputs.view(-1, *self._shape)
+        if self.path == "vmap":
+            outputs, states = self._together(batch.parameters, inputs, batch.states)
+            self._results[first:end] = outputs.numpy(force=True)
+            if states:
+                moved = torch.from_numpy(places).to(self._device)
+                batch.remember(None if len(places) == len(inputs) else moved, states)
+            return
+        for place in places.tolist():
+            outputs, states = self._alone(batch, inputs, place)
+            self._results[first + place] = outputs.numpy(force=True)
+            for state, moved in zip(batch.states, states, strict=True):
+                state[place] = moved
+
+    def _batch(self, lanes: int) -> Batch:
+        named = ((name, tuple(value.shape)) for name, value in self._module.named_parameters())
+        return Batch(named, self._traits.states, lanes, self._device)
+
+    def _one(
+        self, parameters: dict[str, Tensor], inputs: Tensor, states: list[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Outputs, shape (outputs,), and states of one lane."""
+        arguments: tuple[Any, ...] = (inputs,)
+        if self._traits.structure is not None:
+            arguments = (inputs, pytree.tree_unflatten(states, self._traits.structure))
+        given = functional_call(self._module, parameters, arguments)
+        if self._traits.structure is None:
+            return given.reshape(-1).float(), []
+        return given[0].reshape(-1).float(), pytree.tree_leaves(given[1])
+
+    def _together(
+        self, parameters: dict[str, Tensor], inputs: Tensor, states: list[Tensor]
+    ) -> tuple[Tensor, list[Tensor]]:
+        found: tuple[Tensor, list[Tensor]] = vmap(self._one)(parameters, inputs, states)
+        return found
+
+    def _alone(self, batch: Batch, inputs: Tensor, place: int) -> tuple[Tensor, list[Tensor]]:
+        parameters = {name: value[place] for name, value in batch.parameters.items()}
+        return self._one(parameters, inputs[place], [state[place] for state in batch.states])
+
+    def _examine(self) -> Traits:
+        """What the module gives for an observation. Raises `PolicyUnavailable`."""
+        module = copy.deepcopy(self._module)
+        before = [buffer.clone() for buffer in module.buffers()]
+        inputs = _noise(self._shape, 0).to(self._device)
+        try:
+            given, again = (_call(module, inputs) for _ in range(2))
+        except Exception as error:
+            raise PolicyUnavailable(
+                f"the policy {self._name!r} fails on an observation of shape {self._shape} "
+                f"({words_of(error)}): its forward takes a batch of one"
+            ) from None
+        remembers = isinstance(given, tuple) and len(given) == 2 and len(_taken(module)) > 1
+        outputs, state = given if remembers else (given, None)
+        if not isinstance(outputs, Tensor) or outputs.numel() != self._outputs:
+            found = (
+                f"outputs of shape {tuple(outputs.shape)}"
+                if isinstance(outputs, Tensor)
+                else type(outputs).__name__
+            )
+            raise PolicyUnavailable(
+                f"the policy {self._name!r} gives {found} for one observation: it must give "
+                f"{self._outputs} outputs, or (outputs, state) where it takes a state"
+            )
+        first, second = pytree.tree_leaves(given), pytree.tree_leaves(again)
+        same = all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
+        kept = all(map(torch.equal, before, module.buffers()))
+        if not (same and kept):
+            raise PolicyUnavailable(
+                f"the policy {self._name!r} "
+                + ("changes its buffers" if same else "gives other outputs each time")
+                + ": it must depend on its parameters and what it is called with alone; what it "
+                "remembers goes through forward(observation, state)"
+            )
+        if state is None:
+            return Traits([], None)
+        leaves, structure = pytree.tree_flatten(state)
+        zeros = pytree.tree_unflatten([torch.zeros_like(leaf) for leaf in leaves], structure)
+        if not torch.equal(module(inputs, zeros)[0], outputs):
+            raise PolicyUnavailable(
+                f"the policy {self._name!r} begins with another state than zeros where it is given "
+                "None: episodes begin with zeros"
+            )
+        return Traits(leaves, structure)
+
+    def _try_out(self, size: int, lanes: int) -> tuple[int, str, list[str]]:
+        """Whether lanes can be computed together, by a trial: how many, or why not; and of which
+        operations they are not even so."""
+        if size > LARGEST_TOGETHER:
+            return lanes, f"with {size:,} parameters that saves nothing", []
+        theta = torch.cat([value.reshape(-1) for value in self._module.parameters()])
+        rows = theta + 0.1 * _noise((4, size), 1).to(self._device)
+        inputs = _noise((4, *self._shape), 2).to(self._device)
+
+        def repeated(count: int) -> tuple[Tensor, Batch, Tensor]:
+            """Outputs of so many lanes that are four over and over."""
+            batch = self._batch(count)
+            places = torch.arange(count, device=self._device)
+            batch.begin(places, rows[places % 4])
+            seen = inputs[places % 4]
+            return self._together(batch.parameters, seen, batch.states)[0], batch, seen
+
+        inside: list[str] = []
+        hooks = [
+            part.register_forward_pre_hook(lambda *_, name=name: inside.append(name))
+            for name, part in self._module.named_modules()
+        ]
+        try:
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                few, batch, seen = repeated(LANES_STEP)
+            many = repeated(lanes)[0] if lanes > LANES_STEP else few
+        except Exception as error:
+            named = inside[-1] if inside else ""
+            part = type(self._module.get_submodule(named)).__name__
+            where = f"{named} ({part})" if named else part
+            return lanes, f"{where} can't be: {words_of(error, 120)}", []
+        finally:
+            for hook in hooks:
+                hook.remove()
+        if not torch.equal(few, few[:4].repeat(LANES_STEP // 4, 1)):
+            return lanes, "the place of a lane beside others would change its outputs", []
+        for place in range(4):
+            alone, _ = self._alone(batch, seen, place)
+            if not torch.allclose(alone, few[place], TOLERANCE, TOLERANCE):
+                return lanes, "together they would give other outputs than alone", []
+        same = torch.equal(many, few[:4].repeat(lanes // 4, 1))
+        slow = {op for one in said for op in WITHOUT_RULE.findall(str(one.message))}
+        return (lanes if same else LANES_STEP), "", sorted(slow)
+
+
+def _call(module: nn.Module, inputs: Tensor) -> Any:
+    """What a module gives for an observation with which an episode begins."""
+    asked = [taken for taken in _taken(module) if taken.default is taken.empty]
+    return module(inputs, None) if len(asked) == 2 else module(inputs)
+
+
+def _taken(module: nn.Module) -> list[inspect.Parameter]:
+    """What a module's forward takes by position."""
+    return [
+        parameter
+        for parameter in inspect.signature(module.forward).parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+    ]
+
+
+def _noise(shape: tuple[int, ...], seed: int) -> Tensor:
+    """The same numbers each time, whatever PyTorch's own generator is at."""
+    drawn = np.random.default_rng(seed).normal(size=shape)
+    return torch.from_numpy(drawn.astype(np.float32))
