@@ -2,23 +2,29 @@
 two evaluation processes alone; and the share of the CPU that coordinator and broker take.
 
 In the pool each worker is `shoal join` with one evaluation process, and its CPU time is that of
-both (user and system, from /proc). The broker is mosquitto, a process of its own, the coordinator
-is `shoal host`; all on this machine. Counted are the steps of the updates between two moments of
-the run, after everything has started, and the CPU time between them.
+both. The broker is mosquitto, a process of its own, the coordinator is `shoal host`; all on this
+machine. Alone, two evaluation processes get the very same directions of the very same versions,
+rebuilt from the run's log, one half of each batch each, in one job; only their own CPU time counts,
+not that of who feeds them. So they play the same episodes step by step, with no message, update or
+hash beside. Nothing evaluates the centre in either, since the run has no target.
 
-Alone, two evaluation processes get the very same directions of the very same versions, rebuilt from
-the run's log, one half of each batch each, in one job; only their own CPU time counts, not that of
-who feeds them. So they play the same episodes step by step, with no message, update or hash beside.
-Nothing evaluates the centre in either. Pool and alone take turns, and a pool is compared with the
-mean of alone before and after it, so that a machine that slowly gets busier or less busy changes
-nothing; all figures are medians of the rounds. On a busy machine single rounds are off by a tenth.
+Pool and alone run at the same time. Each core has one worker of the pool and one process alone
+pinned to it, which the kernel lets take turns of a few milliseconds, and both have work all the
+time: who waits for the next version alone evaluates something that does not count, and a pool that
+is ahead is stopped until the same batch is done alone. So whatever slows this machine, a clock that
+drops or somebody else's load, slows both alike. Each version is a
+pair of CPU times for the same work; the ratio is that of their sums, with an interval from a
+bootstrap over versions and, where `--rounds` starts everything anew several times, over rounds.
 
-    python -m scripts.bench_overhead --rounds 5 CartPole-v1
+    python -m scripts.bench_overhead CartPole-v1
+    python -m scripts.bench_overhead --same CartPole-v1
 
-prints a line of JSON for each environment; unknown flags are given to `shoal host`.
+prints a line of JSON for each environment; unknown flags are given to `shoal host`. `--same` puts
+a second pair of processes alone in the pool's place, over the log of a pool that ran before: its
+ratio would be 1 if this benchmark had no error.
 
-CartPole-v1 trains from zero, with a target that it never reaches; what is counted begins after
-`--warm` updates, when most episodes go on to the 500 steps of the limit. HalfCheetah-v5 (needs
+CartPole-v1 trains from zero; what is counted begins after `warm` updates, when most episodes go on
+to the 500 steps of the limit. HalfCheetah-v5 (needs
 `pip install mujoco`) has episodes of 1,000 steps from the beginning.
 """
 
@@ -28,37 +34,48 @@ import argparse
 import asyncio
 import json
 import os
-import statistics
+import signal
 import tempfile
 import time
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterable
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from coordinator.history.past import opened
-from protocol.spec import RunSpec
+from msgspec.structs import replace
+
+from coordinator.composing import compose
+from coordinator.history.past import Past, opened
+from protocol.spec import RunSpec, StopSpec, to_toml
 from protocol.state import State
-from tests.chaos.processes import Running, cpu_seconds, join_url, running, updates, worker
+from scripts.paired import Pair, Ratio, ratio
+from tests.chaos.processes import join_url, running, updates, worker
 from worker.evaluation.children import Evaluators
 from worker.evaluation.jobs import EvaluationJob, Normalization
 
 WORKERS = 2
-LOOK_SECONDS = 0.05
+TARGET = 0.95
+"""Share of the evaluations alone that the pool must reach."""
+ENDLESS = 100_000
+"""Updates that no run here comes to."""
+LOOK_SECONDS = 0.02
+CPUCLOCK_SCHED = 2
+"""Of `CPUCLOCK_PROF`, `_VIRT` and `_SCHED` the one that counts nanoseconds, by the scheduler."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A run that is long enough to count: flags, updates before it counts, and in all."""
+    """A run that is long enough to count: flags, updates before it counts, and how many count."""
 
     environment: str
     flags: tuple[str, ...]
     warm: int
-    updates: int
+    counted: int
 
 
 CASES = {
-    "CartPole-v1": Case("CartPole-v1", ("--population", "512"), 14, 22),
+    "CartPole-v1": Case("CartPole-v1", ("--population", "512"), 14, 12),
     "HalfCheetah-v5": Case(
         "HalfCheetah-v5", ("--population", "64", "--normalize", "--policy", "linear"), 2, 8
     ),
@@ -68,108 +85,125 @@ CASES = {
 
 @dataclass(frozen=True)
 class Spent:
-    """CPU seconds, and the steps that they were spent on."""
+    """CPU seconds, and the environment steps that they were spent on."""
 
     steps: int
-    workers: float
+    children: float
     daemons: float = 0.0
-    """of the workers' time, what their evaluation processes did not use"""
     coordinator: float = 0.0
     broker: float = 0.0
 
     @property
-    def rate(self) -> float:
-        """Environment steps per CPU second of the workers."""
-        return self.steps / self.workers
+    def workers(self) -> float:
+        """Of evaluation processes and daemons."""
+        return self.children + self.daemons
 
     @property
     def total(self) -> float:
         """Of workers, coordinator and broker."""
         return self.workers + self.coordinator + self.broker
 
+    def __add__(self, other: Spent) -> Spent:
+        return Spent(*(a + b for a, b in zip(_values(self), _values(other), strict=True)))
+
+    def __sub__(self, other: Spent) -> Spent:
+        return Spent(*(a - b for a, b in zip(_values(self), _values(other), strict=True)))
+
+
+@dataclass(frozen=True)
+class Round:
+    """What each version cost in the two ways: in the pool, or else alone, and alone."""
+
+    ours: list[Spent]
+    alone: list[Spent]
+
     @property
-    def seconds(self) -> dict[str, float]:
-        """CPU seconds for a million steps, of each kind of process."""
-        children = self.workers - self.daemons
-        kinds = {
-            "children": children,
-            "daemons": self.daemons,
-            "coordinator": self.coordinator,
-            "broker": self.broker,
-        }
-        return {kind: 1e6 * spent / self.steps for kind, spent in kinds.items()}
+    def pairs(self) -> list[Pair]:
+        """What alone cost, and ours: the work is the same, so this is the ratio of the rates."""
+        both = zip(self.alone, self.ours, strict=True)
+        return [Pair(alone.workers, ours.workers) for alone, ours in both]
 
 
-def in_pool(case: Case, run_dir: Path, extra: list[str]) -> Spent:
-    """What the pool spends between two of its updates."""
-    with ExitStack() as stack:
-        broker = stack.enter_context(
-            running("coordinator.broker", "--kind", "mosquitto", "--port", "0")
-        )
-        broker_url = broker.await_line("mqtt://").split()[-1]
-        host = stack.enter_context(
-            running(
-                *("shoal", "host", case.environment, *case.flags, "--seed", "1"),
-                *("--set", "stop.target=1e9", "--set", "centre.evaluate_every=1000000"),
-                *("--updates", str(case.updates), *extra),
-                *("--broker", broker_url, "--run-dir", str(run_dir)),
-            )
-        )
-        url = join_url(host)
-        workers = [
-            stack.enter_context(worker(url, run_dir / f"home-{number}"))
-            for number in range(WORKERS)
-        ]
-        parts = (*workers, host, broker)
-        first = await_update(run_dir, case.warm, host)
-        daemons = [worker.process.pid for worker in workers]
-        before = [part.cpu_seconds() for part in parts]
-        daemons_before = sum(map(cpu_seconds, daemons))
-        last = await_update(run_dir, case.updates - 1, host)
-        spent = [part.cpu_seconds() - at for part, at in zip(parts, before, strict=True)]
-        steps = last["env_steps"] - first["env_steps"]
-        daemon_seconds = sum(map(cpu_seconds, daemons)) - daemons_before
-        return Spent(steps, sum(spent[:WORKERS]), daemon_seconds, *spent[WORKERS:])
+def cpu_seconds(pid: int) -> float:
+    """Processor time of all threads of a process, to the nanosecond (Linux).
+
+    This is what `clock_getcpuclockid(3)` names. Raises `OSError` where the process is gone.
+    """
+    return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)
 
 
-def await_update(run_dir: Path, version: int, host: Running) -> dict:
-    """The update that led to a version, as soon as it is told of."""
-    while True:
-        if (run_dir / "metrics.jsonl").exists():
-            made = updates(run_dir)
-            if made and made[-1]["version"] >= version:
-                return made[-1]
-        if host.process.poll() is not None:
-            raise SystemExit("the host ended:\n" + "\n".join(host.lines[-20:]))
-        time.sleep(LOOK_SECONDS)
+def pin(pids: Iterable[int], core: int) -> None:
+    """Have all threads of these processes, and those to come, run on one core."""
+    for pid in pids:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), {core})
 
 
-async def alone(run_dir: Path, case: Case) -> Spent:
-    """What two evaluation processes spend on the same batches."""
-    processes = [Evaluators() for _ in range(WORKERS)]
-    with opened(run_dir) as past:
-        for process in processes:
-            await process.start(past.spec)
-        before, steps = 0.0, 0
-        beginning = past.beginning()
-        await evaluate(processes, past.spec, beginning)
-        pids = [child.process.pid for process in processes for child in process._children]
-        for state, _ in past.states(beginning, case.updates - 1):
-            if state.version == case.warm:
-                before = sum(map(cpu_seconds, pids))
-            if case.warm <= state.version < case.updates - 1:
-                steps += await evaluate(processes, past.spec, state)
-        spent = sum(map(cpu_seconds, pids)) - before
-    for process in processes:
-        await process.close()
-    return Spent(steps, spent)
+def cores() -> list[int]:
+    """A core for each worker."""
+    ours = sorted(os.sched_getaffinity(0))
+    return [ours[number % len(ours)] for number in range(WORKERS)]
 
 
-async def evaluate(processes: list[Evaluators], spec: RunSpec, state: State) -> int:
-    """Evaluate the batch of a version, a part in each process; the steps that this takes."""
+class Gate:
+    """Keeps two ways in step: no batch is begun alone before the pool begins it, nor after."""
+
+    def __init__(self, version: int = -1) -> None:
+        self.version = version
+        """whose batch may be evaluated alone by now"""
+        self.finished = asyncio.Event()
+        """set while nothing that counts is evaluated alone"""
+        self.finished.set()
+
+    def open(self, version: int) -> None:
+        """Let in a version's batch."""
+        self.version = version
+        self.finished.clear()
+
+
+class Alone:
+    """Two evaluation processes with nothing but work."""
+
+    def __init__(self, past: Past, processes: list[Evaluators]) -> None:
+        self.past = past
+        self.processes = processes
+        self.pids = [child.process.pid for one in processes for child in one._children]
+        self.state = past.beginning()
+
+    @classmethod
+    @asynccontextmanager
+    async def started(cls, past: Past) -> AsyncIterator[Alone]:
+        """Both processes, each pinned to its core, until the end of the block."""
+        processes = [Evaluators() for _ in range(WORKERS)]
+        try:
+            await asyncio.gather(*(process.start(past.spec) for process in processes))
+            alone = cls(past, processes)
+            for pid, core in zip(alone.pids, cores(), strict=True):
+                pin([pid], core)
+            yield alone
+        finally:
+            for process in processes:
+                await process.close()
+
+    async def follow(self, gate: Gate, first: int, count: int) -> AsyncIterator[Spent]:
+        """What the batches of so many versions cost, each as soon as the gate lets it in."""
+        for version in range(first, first + count):
+            while gate.version < version:
+                await evaluate(self.processes, self.past.spec, self.state, len(self.processes))
+            for state, _ in self.past.states(self.state, version):
+                self.state = state
+            before = sum(map(cpu_seconds, self.pids))
+            spec = self.past.spec
+            steps = await evaluate(self.processes, spec, self.state, spec.directions)
+            yield Spent(steps, sum(map(cpu_seconds, self.pids)) - before)
+            gate.finished.set()
+
+
+async def evaluate(processes: list[Evaluators], spec: RunSpec, state: State, count: int) -> int:
+    """Evaluate the first directions of a version's batch, a part in each process; the steps."""
     view = None if state.normalizer is None else Normalization.of(state.normalizer)
     first = state.version * spec.directions
-    bounds = [first + spec.directions * i // len(processes) for i in range(len(processes) + 1)]
+    bounds = [first + count * i // len(processes) for i in range(len(processes) + 1)]
 
     async def part(process: Evaluators, begin: int, end: int) -> int:
         await process.set_theta(state.version, state.theta, view)
@@ -190,56 +224,182 @@ async def evaluate(processes: list[Evaluators], spec: RunSpec, state: State) -> 
     return sum(await asyncio.gather(*(part(*which) for which in parts)))
 
 
-def measure(case: Case, rounds: int, extra: list[str]) -> dict[str, Any]:
-    """The figures of one environment."""
-    pools: list[Spent] = []
-    alones: list[Spent] = []
-    for number in range(rounds):
-        with tempfile.TemporaryDirectory() as directory:
-            run_dir = Path(directory) / "run"
-            pools.append(in_pool(case, run_dir, extra))
-            alones.append(asyncio.run(alone(run_dir, case)))
-        pool, single = pools[-1], alones[-1]
-        print(
-            f"{case.environment} {number}: pool {pool.rate:,.0f} steps per CPU second of workers "
-            f"({pool.steps:,} steps, {pool.workers:.1f} s, of which daemons {pool.daemons:.2f} s; "
-            f"coordinator {pool.coordinator:.2f} s, broker {pool.broker:.2f} s), "
-            f"alone {single.rate:,.0f} ({single.steps:,} steps, {single.workers:.1f} s)",
-            flush=True,
+def run_file(case: Case, run_dir: Path) -> Path:
+    """Write the spec of a run that evaluates no centre: not even version 0 is judged, which may
+    come in the middle of what counts."""
+    spec = compose(case.environment, {})
+    centre = replace(spec.centre, evaluate_every=0)
+    path = run_dir.with_suffix(".toml")
+    path.write_text(to_toml(replace(spec, centre=centre, stop=StopSpec(updates=ENDLESS))))
+    return path
+
+
+class Pool:
+    """A host, a broker and two workers, each of these pinned to its core."""
+
+    def __init__(self, stack: ExitStack, case: Case, run_dir: Path, extra: list[str]) -> None:
+        self.run_dir = run_dir
+        broker = stack.enter_context(
+            running("coordinator.broker", "--kind", "mosquitto", "--port", "0")
         )
-    beside = [
-        statistics.mean(one.rate for one in alones[max(0, i - 1) : i + 1]) for i in range(rounds)
-    ]
-    ratios = [pool.rate / rate for pool, rate in zip(pools, beside, strict=True)]
-    split = [pool.seconds for pool in pools]
-    per_million = {kind: statistics.median(one[kind] for one in split) for kind in split[0]}
-    per_million["alone"] = statistics.median(1e6 / one.rate for one in alones)
+        broker_url = broker.await_line("mqtt://").split()[-1]
+        self.host = stack.enter_context(
+            running(
+                *("shoal", "host", str(run_file(case, run_dir)), *case.flags, "--seed", "1"),
+                *(*extra, "--broker", broker_url, "--run-dir", str(run_dir)),
+            )
+        )
+        url = join_url(self.host)
+        self.workers = [
+            stack.enter_context(worker(url, run_dir / f"home-{number}"))
+            for number in range(WORKERS)
+        ]
+        self.broker = broker
+        self.pids: dict[str, list[int]] = {}
+
+    async def reach(self, version: int) -> dict[str, Any]:
+        """The update that led to a version, as soon as it is told of."""
+        while True:
+            if (self.run_dir / "metrics.jsonl").exists():
+                made = updates(self.run_dir)
+                if made and made[-1]["version"] >= version:
+                    return made[version - 1]
+            if self.host.process.poll() is not None:
+                raise SystemExit("the host ended:\n" + "\n".join(self.host.lines[-20:]))
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def settle(self) -> None:
+        """Pin both workers; all that they, host and broker start must have started."""
+        started = [one.pids() for one in self.workers]
+        for pids, core in zip(started, cores(), strict=True):
+            pin(pids, core)
+        daemons = [one.process.pid for one in self.workers]
+        self.pids = {
+            "children": [pid for pids in started for pid in pids if pid not in daemons],
+            "daemons": daemons,
+            "coordinator": self.host.pids(),
+            "broker": self.broker.pids(),
+        }
+
+    async def follow(self, gate: Gate, first: int, count: int) -> AsyncIterator[Spent]:
+        """What each of so many versions costs from its update to the next; opens the gate.
+
+        The whole pool stands still while the version before is not yet finished alone.
+        """
+        before: Spent | None = None
+        for version in range(first, first + count + 1):
+            made = await self.reach(version)
+            now = self._spent(made["env_steps"])
+            if before is not None:
+                yield now - before
+            before = now
+            if version == first + count:
+                return
+            self.signal(signal.SIGSTOP)
+            await gate.finished.wait()
+            gate.open(version)
+            self.signal(signal.SIGCONT)
+
+    def signal(self, number: int) -> None:
+        """Send a signal to all processes of the pool."""
+        for pids in self.pids.values():
+            for pid in pids:
+                os.kill(pid, number)
+
+    def _spent(self, steps: int) -> Spent:
+        spent = {kind: sum(map(cpu_seconds, pids)) for kind, pids in self.pids.items()}
+        return Spent(steps, **spent)
+
+
+async def beside_pool(case: Case, run_dir: Path, extra: list[str]) -> Round:
+    """A pool and, at the same time, the same work alone."""
+    with ExitStack() as stack:
+        pool = Pool(stack, case, run_dir, extra)
+        await pool.reach(1)
+        pool.settle()
+        pool.signal(signal.SIGSTOP)  # or it would be beyond the first version that counts
+        with opened(run_dir) as past:
+            async with Alone.started(past) as alone:
+                pool.signal(signal.SIGCONT)
+                gate = Gate()
+                ours, others = await asyncio.gather(
+                    _all(pool.follow(gate, case.warm, case.counted)),
+                    _all(alone.follow(gate, case.warm, case.counted)),
+                )
+    return Round(ours, others)
+
+
+async def beside_itself(case: Case, run_dir: Path, extra: list[str]) -> Round:
+    """The work of a pool alone, twice at the same time."""
+    with ExitStack() as stack:
+        await Pool(stack, case, run_dir, extra).reach(case.warm + case.counted)
+    with opened(run_dir) as past:
+        async with Alone.started(past) as one, Alone.started(past) as other:
+            found = Round([], [])
+            for version in range(case.warm, case.warm + case.counted):
+                gate = Gate(version)
+                first, second = await asyncio.gather(
+                    _all(one.follow(gate, version, 1)), _all(other.follow(gate, version, 1))
+                )
+                found.ours.extend(first)
+                found.alone.extend(second)
+    return found
+
+
+async def _all(found: AsyncIterator[Spent]) -> list[Spent]:
+    return [one async for one in found]
+
+
+def _values(spent: Spent) -> tuple[Any, ...]:
+    return tuple(asdict(spent).values())
+
+
+def summary(case: Case, same: bool, rounds: list[Round]) -> dict[str, Any]:
+    """The figures of one environment."""
+    found: Ratio = ratio([one.pairs for one in rounds])
+    nothing = Spent(0, 0.0)
+    ours = sum((spent for one in rounds for spent in one.ours), nothing)
+    alone = sum((spent for one in rounds for spent in one.alone), nothing)
+    per_million = {
+        kind: round(1e6 * seconds / ours.steps, 3)
+        for kind, seconds in asdict(ours).items()
+        if kind != "steps"
+    }
     return {
         "benchmark": "overhead",
         "environment": case.environment,
-        "rounds": rounds,
-        "ratio": round(statistics.median(ratios), 4),
-        "ratios": [round(ratio, 4) for ratio in ratios],
-        "children_ratio": round(
-            statistics.median(
-                ratio * pool.workers / (pool.workers - pool.daemons)
-                for ratio, pool in zip(ratios, pools, strict=True)
-            ),
-            4,
-        ),
-        "coordinator_and_broker_share": round(
-            statistics.median(1.0 - pool.workers / pool.total for pool in pools), 4
-        ),
-        "daemons_share_of_workers": round(
-            statistics.median(pool.daemons / pool.workers for pool in pools), 4
-        ),
+        "compared": "alone with alone" if same else "pool with alone",
+        "rounds": len(rounds),
+        "versions": sum(len(one.ours) for one in rounds),
+        "ratio": round(found.value, 4),
+        "interval": [round(found.low, 4), round(found.high, 4)],
+        "of_rounds": [round(ratio([one.pairs]).value, 4) for one in rounds],
+        "at_least": {str(TARGET): found.at_least(TARGET)},
+        "children_ratio": round(alone.children / ours.children, 4),
+        "coordinator_and_broker_share": round(1.0 - ours.workers / ours.total, 4),
+        "daemons_share_of_workers": round(ours.daemons / ours.workers, 4),
         "cpu_seconds_per_million_steps": {
-            kind: round(seconds, 3) for kind, seconds in per_million.items()
+            **per_million,
+            "alone": round(1e6 * alone.children / alone.steps, 3),
         },
-        "pool_steps_per_cpu_second": round(statistics.median(pool.rate for pool in pools)),
-        "alone_steps_per_cpu_second": round(statistics.median(one.rate for one in alones)),
+        "steps": [ours.steps, alone.steps],
         "load_average": round(os.getloadavg()[0], 1),
     }
+
+
+def measure(case: Case, rounds: int, same: bool, extra: list[str]) -> dict[str, Any]:
+    """Measure one environment, telling of each round."""
+    done: list[Round] = []
+    for number in range(rounds):
+        with tempfile.TemporaryDirectory() as directory:
+            compare = beside_itself if same else beside_pool
+            done.append(asyncio.run(compare(case, Path(directory) / "run", extra)))
+        pairs = done[-1].pairs
+        each = " ".join(f"{pair.first / pair.second:.3f}" for pair in pairs)
+        print(
+            f"{case.environment} {number}: {ratio([pairs]).value:.4f}; versions {each}", flush=True
+        )
+    return summary(case, same, done)
 
 
 def main() -> None:
@@ -249,11 +409,13 @@ def main() -> None:
     )
     parser.add_argument("environments", nargs="*", default=list(CASES), metavar="ENVIRONMENT")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--same", action="store_true", help="alone with alone: the error of this")
     options, extra = parser.parse_known_args()
     for environment in options.environments:
         if environment not in CASES:
             parser.error(f"{environment}: must be one of {', '.join(CASES)}")
-        print(json.dumps(measure(CASES[environment], options.rounds, extra)), flush=True)
+        found = measure(CASES[environment], options.rounds, options.same, extra)
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

@@ -86,33 +86,34 @@ class Running:
 
     def signal_all(self, number: int) -> None:
         """The same for all that it started, as a machine stops that is put to sleep."""
-        for pid in self._started():
+        for pid in self.pids():
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
     def cpu_seconds(self) -> float:
         """Processor time, user and system, of it and all that it started; who has ended since the
         last look counts as it was then."""
-        for pid in self._started():
+        for pid in self.pids():
             with suppress(OSError):
                 self._cpu[pid] = cpu_seconds(pid)
         return sum(self._cpu.values())
 
-    def left(self) -> list[str]:
-        """Command lines of living processes that descend from it, whoever adopted them."""
-        found = []
-        for pid in self._started():
-            with suppress(OSError):
-                line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-                found += [line] if line else []  # empty: ended, and not yet reaped
-        return found
-
-    def _started(self) -> list[int]:
+    def pids(self) -> list[int]:
+        """It and all that it started and that is still there."""
         found = []
         for process in Path("/proc").iterdir():
             with suppress(OSError):
                 if process.name.isdigit() and self.mark in (process / "environ").read_bytes():
                     found.append(int(process.name))
+        return found
+
+    def left(self) -> list[str]:
+        """Command lines of living processes that descend from it, whoever adopted them."""
+        found = []
+        for pid in self.pids():
+            with suppress(OSError):
+                line = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+                found += [line] if line else []  # empty: ended, and not yet reaped
         return found
 
     def _read(self) -> None:
