@@ -55,7 +55,7 @@ def compose(
             base.pop("policy", None)  # it is of another kind
     if pool is not None:
         base = _with_pool(pool, base, source)
-    raw = run_spec.merge(base, given)
+    raw = run_spec.merge(_without_stale_spaces(base, given), given)
     environment = raw.get("environment")
     if not isinstance(environment, dict) or not isinstance(environment.get("id"), str):
         raise SpecError(f"{source} names no environment: add [environment] with its id")
@@ -101,6 +101,15 @@ def _with_pool(name: str, base: Mapping[str, Any], source: str) -> dict[str, Any
             "--pool out, or those lines"
         )
     return run_spec.merge({"pool": values}, base)
+
+
+def _without_stale_spaces(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`base`, less the spaces of its environment where that gets other wrappers."""
+    around, within = changes.get("environment"), base.get("environment")
+    if not (isinstance(around, Mapping) and "wrappers" in around and isinstance(within, Mapping)):
+        return base
+    left = {key: value for key, value in within.items() if key not in ("observation", "action")}
+    return {**base, "environment": left}
 
 
 def _described(environment: Mapping[str, Any], allowed: Sequence[str]) -> dict[str, Any]:

@@ -97,6 +97,16 @@ def test_environment_is_asked_with_its_arguments(tmp_path: Path) -> None:
         compose(run_file(tmp_path, text.replace("8x8", "9x9")), {})
 
 
+def test_environment_is_asked_in_its_wrappers(tmp_path: Path) -> None:
+    stacked = "environment.wrappers=[{kind = 'frame-stack', n = 3}]"
+    spec = compose("CartPole-v1", {}, [stacked]).spec  # whose preset has the spaces of the bare one
+    assert spec.environment.observation == Box(shape=(3, 4))
+    assert spec.stop.target == 475.0
+    assert compose(run_file(tmp_path, run_spec.to_toml(spec)), {}).spec == spec
+    with pytest.raises(SpecError, match=r"environment\.wrappers\[0\]\.n is 0: must be at least 1"):
+        compose("CartPole-v1", {}, [stacked.replace("3", "0")])
+
+
 def test_target_that_was_given_is_kept(tmp_path: Path) -> None:
     assert compose("Acrobot-v1", {"stop": {"target": -80.0}}).stop.target == -80.0
 
@@ -112,7 +122,7 @@ def test_spec_written_as_toml_composes_to_itself(tmp_path: Path) -> None:
         {"environment": {"kwargs": {"a": 1.5, "b": True, "c": 'quo"te\\d', "d": -3}}},
         ["policy.hidden=[8, 4]", "stop.seconds=1.5", "normalizer.enabled=true"],
     )
-    assert compose(run_file(tmp_path, run_spec.to_toml(spec)), {}) == spec
+    assert compose(run_file(tmp_path, run_spec.to_toml(spec)), {}).spec == spec
 
 
 ERRORS = {

@@ -15,6 +15,7 @@ from protocol.policy_file import to_tensors
 from protocol.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
 from protocol.spec import RunSpec, parse
 from protocol.streams import Domain, words
+from protocol.wrappers import ActionRepeat, FrameStack, RescaleObservation, RewardClip, Wrapper
 from worker.evaluation.jobs import EvaluationJob, Normalization
 from worker.policies import activations
 
@@ -268,6 +269,25 @@ def switched(o: np.float32, numbers: Numbers) -> bool:
     return bool(o > 0) if numbers is None else next(numbers) < 1 / (1 + math.exp(-float(o)))
 
 
+def around(environment: Any, wrapper: Wrapper) -> Any:
+    """An environment in a wrapper of Gymnasium's."""
+    made = gymnasium.wrappers
+    match wrapper:
+        case FrameStack():
+            return made.FrameStackObservation(environment, wrapper.n)
+        case ActionRepeat():
+            return made.RepeatAction(environment, wrapper.n)
+        case RewardClip():
+            return made.ClipReward(environment, wrapper.low, wrapper.high)
+        case RescaleObservation():
+            if environment.observation_space.dtype == np.uint8:
+                environment = made.DtypeObservation(environment, np.float32)
+            return made.RescaleObservation(
+                environment, np.float32(wrapper.low), np.float32(wrapper.high)
+            )
+    return made.AtariPreprocessing(environment, wrapper.noop_max, screen_size=wrapper.screen_size)
+
+
 def play(
     spec: RunSpec,
     row: NDArray[np.float32],
@@ -276,11 +296,15 @@ def play(
     limit: int | None = None,
 ) -> tuple[float, int, list[NDArray[np.float32]]]:
     """(return, length, frames) of one episode on a new instance of Gymnasium's own making."""
+    about = spec.environment
+    most = limit or about.max_steps or None
     environment = gymnasium.make(
-        spec.environment.id,
-        max_episode_steps=limit or spec.environment.max_steps or None,
-        **spec.environment.kwargs,
+        about.id, max_episode_steps=None if about.wrappers else most, **about.kwargs
     )
+    for wrapper in about.wrappers:
+        environment = around(environment, wrapper)
+    if about.wrappers and most:
+        environment = gymnasium.wrappers.TimeLimit(environment, most)
     observation, _ = environment.reset(seed=seed)
     total, frames, over, states = 0.0, [], False, start(spec)
     numbers = None

@@ -16,6 +16,7 @@ from protocol.spec import RunSpec
 from tests.worker import reference
 from tests.worker.reference import run_spec
 from worker.policies import activations, making
+from worker.policies.actions import Actions
 from worker.policies.policy import Policy, View
 
 
@@ -357,6 +358,11 @@ def digest() -> str:
     rows = rng.normal(size=(40, spec.size)).astype(np.float32)
     frames = rng.normal(size=(3, 40, 19)).astype(np.float32)
     found.update(recurrent_outputs(spec, frames, rows).tobytes())
+    spec = run_spec("ToyGarden-v0", policy={"choice": "sample", "squash": "tanh"})
+    drawn = Actions(spec, 40).of(np.arange(40), frames[0, :, : spec.environment.action.size])
+    for place, inner, beds in drawn:
+        for part in (place, inner["power"], inner["valves"], beds):
+            found.update(part.tobytes())
     return found.hexdigest()
 
 

@@ -67,9 +67,10 @@ def wrap(environment: Environment, wrapper: Wrapper) -> Environment:
             if isinstance(space, spaces.Box) and space.dtype.kind != "f":
                 # Gymnasium would round the factor to an integer.
                 environment = DtypeObservation(environment, np.float32)
-            return Rescaled(environment, np.float64(wrapper.low), np.float64(wrapper.high))
+            number = np.float64 if space.dtype == np.float64 else np.float32
+            return Rescaled(environment, number(wrapper.low), number(wrapper.high))
         case Atari():
-            return AtariPreprocessing(
+            preprocessed = AtariPreprocessing(
                 environment,
                 noop_max=wrapper.noop_max,
                 frame_skip=wrapper.frame_skip,
@@ -77,6 +78,10 @@ def wrap(environment: Environment, wrapper: Wrapper) -> Environment:
                 terminal_on_life_loss=wrapper.terminal_on_life_loss,
                 grayscale_obs=wrapper.grayscale_obs,
             )
+            import cv2  # which is there now
+
+            cv2.setNumThreads(1)  # a process of ours is to take one core
+            return preprocessed
 
 
 def flattened(environment: Environment) -> Environment:

@@ -19,32 +19,32 @@ from worker.policies.sampling import softmax_choice, switched_on, uniform
 def first_maxima(
     many: int,
     outputs: NDArray[np.float32],
-    begins: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    starts: NDArray[np.int64],
+    choices: NDArray[np.int64],
     chosen: NDArray[np.int64],
 ) -> None:
-    """Choice c of row i < many is starts[c] + the place of the first maximum among its outputs:
-    those from begins[c] to ends[c]."""
+    """Each choice of row i < many is its start + the place of the first maximum of its outputs.
+
+    Args:
+        choices: shape (c, 3), of each choice the first of its outputs, their end, and its start.
+            One array, since each that a kernel is called with costs a third of a microsecond.
+        chosen: shape (at least many, c).
+    """
     for position in range(many):
-        for choice in range(begins.size):
-            begin = best = begins[choice]
-            for place in range(begin + 1, ends[choice]):
+        for choice in range(choices.shape[0]):
+            begin = best = choices[choice, 0]
+            for place in range(begin + 1, choices[choice, 1]):
                 if outputs[position, place] > outputs[position, best]:
                     best = place
-            chosen[position, choice] = starts[choice] + best - begin
+            chosen[position, choice] = choices[choice, 2] + best - begin
 
 
 @njit(cache=True, error_model="numpy")
 def draw(
     lanes: NDArray[np.int64],
     run_seed: np.uint64,
-    seeds: NDArray[np.uint64],
-    drawn: NDArray[np.int64],
+    episodes: NDArray[np.int64],
     outputs: NDArray[np.float32],
-    begins: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    starts: NDArray[np.int64],
+    choices: NDArray[np.int64],
     chosen: NDArray[np.int64],
     columns: NDArray[np.int64],
     switches: NDArray[np.int8],
@@ -55,23 +55,27 @@ def draw(
 
     Args:
         lanes: shape (l,); row i of `outputs`, `chosen` and `switches` belongs to lanes[i].
-        seeds, drawn: shape (L,), of each lane's episode, and how many numbers it has had.
+        episodes: shape (L, 2), of each lane's episode the seed, and how many numbers it has had.
         room: for as many numbers as the widest choice has.
     """
     block = np.empty(8, np.uint64)
     for position in range(lanes.size):
-        lane = lanes[position]
+        seed, number = np.uint64(episodes[lanes[position], 0]), episodes[lanes[position], 1]
         choice = place = 0
-        while choice < begins.size or place < columns.size:
-            share = uniform(run_seed, seeds[lane], drawn[lane], block)
-            drawn[lane] += 1
-            if place == columns.size or (choice < begins.size and begins[choice] < columns[place]):
-                logits = outputs[position, begins[choice] : ends[choice]]
-                chosen[position, choice] = starts[choice] + softmax_choice(logits, share, room)
+        while choice < choices.shape[0] or place < columns.size:
+            share = uniform(run_seed, seed, number, block)
+            number += 1
+            if place == columns.size or (
+                choice < choices.shape[0] and choices[choice, 0] < columns[place]
+            ):
+                logits = outputs[position, choices[choice, 0] : choices[choice, 1]]
+                found = softmax_choice(logits, share, room)
+                chosen[position, choice] = choices[choice, 2] + found
                 choice += 1
             else:
                 switches[position, place] = switched_on(outputs[position, columns[place]], share)
                 place += 1
+        episodes[lanes[position], 1] = number
 
 
 @njit(cache=True, error_model="numpy")
@@ -92,13 +96,14 @@ def bound(
     many: int,
     outputs: NDArray[np.float32],
     columns: NDArray[np.int64],
-    low: NDArray[np.float32],
-    high: NDArray[np.float32],
+    bounds: NDArray[np.float32],
     scaled: bool,
     actions: NDArray[np.float32],
 ) -> None:
-    """The outputs in `columns` as actions in [low, high]: by tanh `scaled` to them, or clipped."""
+    """The outputs in `columns` as actions in `bounds`, shape (2, c), low and high: by tanh `scaled`
+    to them, or clipped."""
     half = np.float32(0.5)
+    low, high = bounds[0], bounds[1]
     for position in range(many):
         for i in range(columns.size):
             value = outputs[position, columns[i]]
@@ -124,8 +129,7 @@ class Actions:
         self._scaled = spec.policy.squash == "tanh"
         self._sampled = spec.policy.choice == "sample"
         self._run_seed = np.uint64(spec.seed)
-        self._seeds = np.zeros(lanes, dtype=np.uint64)
-        self._drawn = np.zeros(lanes, dtype=np.int64)
+        self._episodes = np.zeros((lanes, 2), dtype=np.int64)
         choices: list[tuple[int, int, int]] = []
         switches: list[int] = []
         reals: list[int] = []
@@ -145,41 +149,36 @@ class Actions:
                     choices.append((begin, begin + many, start))
                     begin += many
             place += part.size
-        self._begins, self._ends, self._starts = (
-            np.array(column, dtype=np.int64)
-            for column in (zip(*choices, strict=True) if choices else ((), (), ()))
-        )
+        self._choices = np.array(choices, dtype=np.int64).reshape(len(choices), 3)
         self._switches, self._reals = (
             np.array(columns, dtype=np.int64) for columns in (switches, reals)
         )
-        self._low, self._high = (np.array(bounds, dtype=np.float32) for bounds in (low, high))
+        self._bounds = np.array([low, high], dtype=np.float32)
         self._room = np.empty(max([end - begin for begin, end, _ in choices], default=0))
-        self._chosen = np.empty((lanes, self._begins.size), dtype=np.int64)
+        self._chosen = np.empty((lanes, len(choices)), dtype=np.int64)
         self._switched = np.empty((lanes, self._switches.size), dtype=np.int8)
         self._bounded = np.empty((lanes, self._reals.size), dtype=np.float32)
         self._assemble = _Plan(self._chosen, self._switched, self._bounded).of(space)
 
     def begin(self, lane: int, seed: int) -> None:
         """An episode with that seed begins in the lane."""
-        self._seeds[lane] = seed
-        self._drawn[lane] = 0
+        self._episodes[lane] = seed, 0
 
     def of(self, lanes: NDArray[np.int64], outputs: NDArray[np.float32]) -> list[Any]:
         """The actions of `lanes`, whose outputs are the first rows of `outputs`, in that order."""
         many = lanes.size
-        choices = self._begins, self._ends, self._starts, self._chosen
+        choices = self._choices, self._chosen
         switches = self._switches, self._switched
         if self._sampled:
-            streams = self._run_seed, self._seeds, self._drawn
-            draw(lanes, *streams, outputs, *choices, *switches, self._room)
+            episodes = self._run_seed, self._episodes
+            draw(lanes, *episodes, outputs, *choices, *switches, self._room)
         else:
-            if self._begins.size:
+            if self._choices.size:
                 first_maxima(many, outputs, *choices)
             if self._switches.size:
                 switch(many, outputs, *switches)
         if self._reals.size:
-            bounds = self._low, self._high, self._scaled
-            bound(many, outputs, self._reals, *bounds, self._bounded)
+            bound(many, outputs, self._reals, self._bounds, self._scaled, self._bounded)
         return self._assemble(many)
 
 
