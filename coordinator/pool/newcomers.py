@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import heapq
+import math
 
 from coordinator.pool.work import Lease
 
 SHARE = 16
 """Newcomers hold one part in so many of a batch together at most."""
+PAUSE = 1.0
+"""Seconds without a task for any of them after even a single unit was overdue: where a batch takes
+a moment, each one would hold it up."""
 
 
 class Newcomers:
     """The leases of sessions that have returned nothing yet, and how much they may hold together.
 
     Half as much with each that is overdue, twice as much with each that comes back: where most are
-    honest all soon have work, where most return nothing they cost a unit at a time. An overdue
+    honest all soon have work, where most return nothing they cost a unit now and then. An overdue
     lease makes room for others, who may be honest.
     """
 
@@ -25,6 +29,7 @@ class Newcomers:
         """units, by the number of the task"""
         self._units = 0
         self._overdue: list[tuple[float, int]] = []
+        self._pauses_until = -math.inf
 
     def __len__(self) -> int:
         """Leases that are out and not overdue."""
@@ -33,8 +38,13 @@ class Newcomers:
     def room(self, now: float) -> int:
         """Units that they may still be given."""
         while self._overdue and self._overdue[0][0] <= now:
-            if self._release(heapq.heappop(self._overdue)[1]):
+            overdue, task = heapq.heappop(self._overdue)
+            if self._release(task):
+                if self._allowed == 1:
+                    self._pauses_until = overdue + PAUSE
                 self._allowed = max(1, self._allowed // 2)
+        if now < self._pauses_until:
+            return 0
         return max(0, self._allowed - self._units)
 
     def hold(self, lease: Lease) -> None:
@@ -46,6 +56,7 @@ class Newcomers:
     def returned(self, lease: Lease) -> None:
         """A newcomer has returned its task, late or not."""
         self._release(lease.task)
+        self._pauses_until = -math.inf
         self._allowed = min(2 * self._allowed, self._most)
 
     def _release(self, task: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator.pool.events import Joined, SendTask, SessionId
-from coordinator.pool.newcomers import SHARE, Newcomers
+from coordinator.pool.newcomers import PAUSE, SHARE, Newcomers
 from coordinator.pool.work import Lease, Work
 from tests.coordinator.driver import A, Driver, tasks
 from tests.coordinator.simulation import spec
@@ -36,10 +36,11 @@ def test_they_hold_a_small_part_of_a_batch() -> None:
 def test_what_is_overdue_makes_room_for_others_but_less_each_time() -> None:
     newcomers = Newcomers(BATCH)
     rooms = []
-    for task in range(1, 6):
+    for task in range(2, 12, 2):
         newcomers.hold(lease(task, newcomers.room(task), task + 0.5))
         rooms.append(newcomers.room(task + 0.5))
-    assert rooms == [MOST // 2, MOST // 4, 1, 1, 1]
+        assert rooms[-1] or newcomers.room(task + 0.5 + PAUSE) == 1
+    assert rooms == [MOST // 2, MOST // 4, 1, 0, 0]
 
 
 def test_whatever_comes_back_late_or_not_makes_more_room_up_to_the_most() -> None:
@@ -48,10 +49,11 @@ def test_whatever_comes_back_late_or_not_makes_more_room_up_to_the_most() -> Non
     for each in late:
         newcomers.hold(each)
     rooms = [newcomers.room(1.0)]
+    assert rooms == [0], "a pause, which the first that comes back ends"
     for each in late:
         newcomers.returned(each)
         rooms.append(newcomers.room(1.0))
-    assert rooms == [1, 2, 4, MOST, MOST, MOST]
+    assert rooms == [0, 2, 4, MOST, MOST, MOST]
 
 
 def test_the_smallest_batch_has_room_for_one() -> None:
