@@ -1,9 +1,9 @@
 """What do thousands of hellos in one moment cost a run? `python -m scripts.bench_hellos`.
 
 A run over a real broker is trained by one scripted worker, without an environment; then everybody
-else says hello at once. Reported: how long it takes until all are welcome, how late the
-coordinator's timers and beats were meanwhile, and how many updates a second were made before and
-during it.
+else says hello at once, and with `--credit` takes tasks of which it returns none. Reported: how
+long it takes until all are welcome, how late the coordinator's timers and beats were meanwhile, and
+how many updates a second were made before and during it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ QUIET_SECONDS = 3.0
 """For which the run is watched before the hellos come."""
 
 
-def hello(run: str) -> tuple[str, bytes]:
+def hello(run: str, credit: int = 0) -> tuple[str, bytes]:
     """A newcomer's topic, and what it says there."""
     identity, session, keys = Identity.generate(), new_session(), SessionKeys.generate()
     message = Hello(
@@ -44,19 +44,19 @@ def hello(run: str) -> tuple[str, bytes]:
         nonce=new_nonce(),
         name="bench",
         device="none",
-        credit=0,
+        credit=credit,
         speed=0.0,
     )
     payload = signed(identity, "hello", (run, session), message)
     return topics.request(run, identity.worker, session), payload
 
 
-async def measure(workers: int, directory: Path, url: str) -> dict[str, float]:
+async def measure(workers: int, directory: Path, url: str, credit: int = 0) -> dict[str, float]:
     """One storm of hellos."""
     spec = spec_of(stop={"updates": 1_000_000, "target": 1e9}, strategy={"population": 256})
     async with led(spec, directory, url) as run, run.worker() as worker:
         await worker.until(lambda: worker.version > 0)
-        hellos = [hello(run.run_id) for _ in range(workers)]
+        hellos = [hello(run.run_id, credit) for _ in range(workers)]
         crowd = Link(parse_address(url), client_id="crowd", on_message=lambda *_: None)
         connecting = asyncio.ensure_future(crowd.run())
         while not crowd.connected:
@@ -109,12 +109,14 @@ def main() -> None:
     """Print the figures as one line of JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=10_000)
-    workers = parser.parse_args().workers
+    parser.add_argument("--credit", type=int, default=0, help="tasks that each asks for")
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         broker = Mosquitto(Path(directory), "max_queued_messages 100000")
         broker.start()
         try:
-            print(json.dumps(asyncio.run(measure(workers, Path(directory), broker.url))))
+            measured = measure(given.workers, Path(directory), broker.url, given.credit)
+            print(json.dumps(asyncio.run(measured)))
         finally:
             broker.kill()
 
