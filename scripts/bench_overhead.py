@@ -227,7 +227,7 @@ async def evaluate(processes: list[Evaluators], spec: RunSpec, state: State, cou
 def run_file(case: Case, run_dir: Path) -> Path:
     """Write the spec of a run that evaluates no centre: not even version 0 is judged, which may
     come in the middle of what counts."""
-    spec = compose(case.environment, {})
+    spec = compose(case.environment, {}).spec
     centre = replace(spec.centre, evaluate_every=0)
     path = run_dir.with_suffix(".toml")
     path.write_text(to_toml(replace(spec, centre=centre, stop=StopSpec(updates=ENDLESS))))
