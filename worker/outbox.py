@@ -25,12 +25,17 @@ class _Entry:
 
 
 class Outbox:
-    """Keeps results until the coordinator answers for them: a broker's PUBACK means nothing."""
+    """Keeps results until the coordinator answers for them: a broker's PUBACK means nothing.
+
+    Attributes:
+        let_go: results that found no room any more, and that nobody answered for.
+    """
 
     def __init__(self, random: Random) -> None:
         self._random = random
         self._entries: dict[ResultName, _Entry] = {}
         self._bytes = 0
+        self.let_go = 0
 
     @property
     def results(self) -> list[Result]:
@@ -48,7 +53,7 @@ class Outbox:
         self._entries[result.name] = _Entry(result, size, now)
         self._bytes += size
         while self._bytes > MOST_BYTES and len(self._entries) > 1:
-            self.acknowledge((next(iter(self._entries)),))
+            self.let_go += self.acknowledge((next(iter(self._entries)),))
 
     def acknowledge(self, results: Iterable[ResultName]) -> int:
         """The coordinator answers for these; how many of them were here."""

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
-from protocol.messages import MAX_REASON, Cause, Held, Outcome, Refusal, ResultName, Task
+from protocol.messages import MAX_REASON, Cause, Held, Outcome, Refusal, Result, ResultName, Task
 from protocol.packing import WireError
 from protocol.spec import RunSpec
 from worker import replica
 from worker.commands import Abandon, Evaluate, Say
 from worker.evaluation.jobs import Evaluation, EvaluationJob
 from worker.leases import MOST_HELD, Lease, Leases, unfit
-from worker.outbox import Outbox
+from worker.outbox import MOST_BYTES, Outbox
 from worker.replica import Replica, Standing
 from worker.results import NoResultError, result_of
 
@@ -88,10 +88,25 @@ class Workload:
         per_member = lease.task.episodes if lease.task.kind == "members" else 1
         self.episodes += evaluation.returns.size * per_member
         try:
-            self.outbox.add(result_of(lease.task, evaluation), now)
+            said = self._keep(result_of(lease.task, evaluation), now)
         except NoResultError as error:
             return self.give_up([lease], "spec", str(error), now)
-        return self._end(lease, now) if over else []
+        return [*said, *(self._end(lease, now) if over else [])]
+
+    def _keep(self, result: Result, now: float) -> list[Deed]:
+        """Keep a result; where that costs earlier ones their place, the volunteer hears of the
+        first, and then ever more rarely."""
+        before = self.outbox.let_go
+        self.outbox.add(result, now)
+        lost = self.outbox.let_go
+        if lost.bit_length() == before.bit_length():
+            return []
+        results = f"{lost:,} result{'s' * (lost != 1)}"
+        text = (
+            f"{results} let go, to be evaluated again: more than {MOST_BYTES >> 20} MiB wait for "
+            "an answer of the host; see why it gives none"
+        )
+        return [Say(text, warning=True)]
 
     def failed(self, task: int, reason: str, now: float) -> list[Deed]:
         """A task, or the rest of it, came to nothing through this machine's fault."""

@@ -68,8 +68,12 @@ def test_the_oldest_are_let_go_when_there_is_no_room(monkeypatch):
     for task in range(4):
         box.add(result(task, b"\x05" + bytes(1600)), 0.0)
     assert names(box.due(0.0)) == [2, 3]
+    assert box.let_go == 2
     box.add(result(9, b"\x05" + bytes(9_000)), 0.0)  # the only one is kept, whatever its size
     assert names(box.due(0.0)) == [9]
+    box.add(result(9), 0.0)
+    assert box.acknowledge((9,)) == 1
+    assert box.let_go == 4, "neither what is replaced nor what is answered for"
 
 
 def test_room_is_counted_for_each_part_with_what_it_tells_of_failures(monkeypatch):

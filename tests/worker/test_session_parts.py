@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +13,7 @@ from protocol import messages, topics
 from protocol.messages import Part
 from protocol.normalizer import no_observations
 from tests.worker.test_session import Desk, done, host_of, said_bye
-from worker import leaving
+from worker import leaving, outbox
 from worker.commands import Evaluate
 from worker.evaluation.jobs import Evaluation
 
@@ -66,6 +67,17 @@ def test_each_part_is_sent_when_it_is_there_and_kept_until_its_name_is_answered(
     view = desk.session.view(desk.now)
     assert (view.running, view.done, view.accepted, view.episodes) == (1, 1, 2, 12)
     assert desk.told(messages.Refusal) == []
+
+
+def test_results_that_find_no_room_any_more_are_told_of_ever_more_rarely(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outbox, "MOST_BYTES", 1)
+    desk, _ = desk_with_a_task()
+    for first in range(10, 16):
+        evaluates(desk, first, 1)
+    told = [said.text for said in desk.said if said.warning]
+    assert [text.split(" let go")[0] for text in told] == ["1 result", "2 results", "4 results"]
 
 
 def test_parts_that_were_never_sent_may_be_called_late_and_twice() -> None:
