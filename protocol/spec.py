@@ -94,7 +94,7 @@ class PolicySpec(Section, frozen=True, kw_only=True):
         "parameters",
     )
 
-    kind: Literal["linear", "mlp", "gru", "module"] = "mlp"
+    kind: Literal["linear", "mlp", "gru", "cnn", "module"] = "mlp"
     """`gru`: gated recurrent units in layers, whose states are zero when an episode begins, and a
     linear readout of the states of all layers. `cnn`: convolutions, and an `mlp` over what they
     leave. `module`: a `torch.nn.Module`."""

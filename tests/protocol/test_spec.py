@@ -135,6 +135,8 @@ def test_equal_specs_have_equal_bytes_however_they_were_written() -> None:
 
 # What a host writes wrongly.
 
+IMAGES = {"kind": "box", "shape": [11, 11, 3], "dtype": "uint8"}
+CNN = {"kind": "cnn", "hidden": [16]}
 MODULE = {"kind": "module", "module": "nets:Net", "parameters": [["w", [2, 4]]]}
 
 MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
@@ -156,6 +158,11 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"pool": {"stale_share": 1.5}}, ["pool.stale_share is 1.5", "at most 1"]),
     ({"policy": {"hidden": [32, 0]}}, ["policy.hidden[1] is 0", "at least 1"]),
     ({"policy": {"hidden": []}}, ["policy.hidden is empty", 'policy.kind = "linear"']),
+    ({"policy": {"kind": "cnn"}}, ["no images of two or three dimensions", 'use "mlp"']),
+    (
+        {"environment": {"observation": IMAGES}, "policy": CNN | {"convolutions": [[8, 3, 2]] * 4}},
+        ["a kernel of 3 in layer 2", "sees only 2 x 2", "smaller kernel"],
+    ),
     ({"policy": {"kind": "module"}}, ["policy.module ''", "package.module:Class"]),
     ({"policy": {"module": "nets:Net"}}, ['policy.kind is "mlp"', "others name none"]),
     ({"policy": MODULE | {"module": "nets"}}, ["policy.module is 'nets'", "my_package.policies"]),
@@ -414,6 +421,20 @@ def test_a_recurrent_policy_has_the_size_of_its_layers_and_readout(
     assert spec.tensors[-2].shape == (actions, 5 * len(hidden))
     with pytest.raises(SpecError, match=r"policy\.hidden is empty"):
         parse(policy={"kind": "gru", "hidden": []})
+
+
+@pytest.mark.parametrize("shape", [[84, 84, 4], [4, 84, 84]])
+def test_the_parameters_of_convolutions_are_these(shape: list[int]) -> None:
+    spec = parse(
+        environment={
+            "observation": {"kind": "box", "shape": shape, "dtype": "uint8"},
+            "action": {"kind": "discrete", "n": 6},
+        },
+        policy={"kind": "cnn", "hidden": [256]},
+    )
+    # As in the network of Mnih et al. 2013.
+    assert spec.size == 4112 + 8224 + 9 * 9 * 32 * 256 + 256 + 256 * 6 + 6
+    assert spec.tensors[2].shape == (32, 16, 4, 4)
 
 
 def test_spaces_have_a_size() -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from protocol import noise
 from protocol.policy_file import to_tensors
 from protocol.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
-from protocol.spec import RunSpec, parse
+from protocol.spec import RunSpec, parse, seen_image
 from protocol.streams import Domain, words
 from protocol.wrappers import ActionRepeat, FrameStack, RescaleObservation, RewardClip, Wrapper
 from worker.evaluation.jobs import EvaluationJob, Normalization
@@ -175,14 +175,51 @@ def outputs(
     spec: RunSpec, row: NDArray[np.float32], seen: NDArray[np.float32]
 ) -> NDArray[np.float32]:
     """The last dense layer's outputs for one observation."""
+    if spec.policy.kind == "cnn":
+        return convolutional(spec, row, seen)
     current, begin = seen, 0
     for layer, (inputs, many) in enumerate(spec.layers):
         if layer:
-            current = tanh(current) if spec.policy.activation == "tanh" else np.maximum(current, 0)
+            current = activated(spec, current)
         weights = row[begin : begin + inputs * many].reshape(many, inputs)
         begin += inputs * many + many
         current = affine(weights, row[begin - many : begin], current)
     return current
+
+
+def convolutional(
+    spec: RunSpec, row: NDArray[np.float32], seen: NDArray[np.float32]
+) -> NDArray[np.float32]:
+    """Likewise of a `cnn`; the inputs of a place are summed by row, column, channel."""
+    image = seen_image(spec.environment)
+    if image.channels_first:
+        current = seen.reshape(image.channels, image.height, image.width).transpose(1, 2, 0)
+    else:
+        current = seen.reshape(image.height, image.width, image.channels)
+    parts = list(to_tensors(spec, row, None).values())
+    weights, biases = parts[::2], parts[1::2]
+    for layer, (_, kernel, stride) in enumerate(spec.policy.convolutions):
+        turned = weights[layer].transpose(0, 2, 3, 1).reshape(len(weights[layer]), -1)
+        starts = [range(0, length - kernel + 1, stride) for length in current.shape[:2]]
+        patches = [
+            [current[y : y + kernel, x : x + kernel].ravel() for x in starts[1]] for y in starts[0]
+        ]
+        current = activated(
+            spec, np.array([[affine(turned, biases[layer], p) for p in line] for line in patches])
+        )
+    count = len(spec.policy.convolutions)
+    first = weights[count].reshape(-1, *current.transpose(2, 0, 1).shape)
+    vector = affine(
+        first.transpose(0, 2, 3, 1).reshape(len(first), -1), biases[count], current.ravel()
+    )
+    for layer in range(count + 1, len(weights)):
+        vector = affine(weights[layer], biases[layer], activated(spec, vector))
+    return vector
+
+
+def activated(spec: RunSpec, values: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What lies between the layers."""
+    return tanh(values) if spec.policy.activation == "tanh" else np.maximum(values, 0)
 
 
 def see(spec: RunSpec, observation: Any, view: Normalization | None) -> NDArray[np.float32]:

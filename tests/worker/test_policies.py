@@ -345,6 +345,78 @@ def test_an_episode_is_remembered_from_its_begin_and_by_its_lane_alone(episodes,
                 playing[lane] = (row, step + 1, steps, states)
 
 
+def image_spec(shape: list[int], convolutions: Any, hidden: list[int], **policy: Any) -> RunSpec:
+    return run_spec(
+        environment={"observation": {"kind": "box", "shape": shape, "dtype": "uint8"}},
+        policy={"kind": "cnn", "convolutions": convolutions, "hidden": hidden, **policy},
+    )
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    size=st.tuples(st.integers(4, 12), st.integers(4, 12)),
+    channels=st.integers(1, 3),
+    layout=st.sampled_from(["first", "last", "none"]),
+    convolutions=st.lists(
+        st.tuples(st.integers(1, 9), st.integers(1, 3), st.integers(1, 2)), max_size=2
+    ),
+    hidden=st.lists(st.integers(1, 9), max_size=1),
+    activation=st.sampled_from(["tanh", "relu"]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_convolutions_are_the_plain_sums_in_order(
+    size, channels, layout, convolutions, hidden, activation, seed
+):
+    layouts = {"first": [channels, *size], "last": [*size, channels], "none": [*size]}
+    shape = layouts[layout]
+    spec = image_spec(shape, convolutions, hidden, activation=activation)
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(0, 1, (2, spec.size)).astype(np.float32)
+    observations = rng.integers(0, 256, (2, *shape)).astype(np.uint8)
+    found = outputs_of(spec, observations, rows)
+    for lane in range(2):
+        seen = reference.see(spec, observations[lane], None)
+        np.testing.assert_array_equal(found[lane], reference.outputs(spec, rows[lane], seen))
+
+
+@pytest.mark.parametrize("shape", [[3, 20, 24], [20, 24, 3]])
+def test_convolutions_agree_with_torch(shape):
+    torch = pytest.importorskip("torch")
+    spec = image_spec(shape, [[8, 5, 2], [6, 3, 2]], [10], activation="relu")
+    row = reference.theta(spec, 3)
+    parts = {name: torch.from_numpy(t) for name, t in to_tensors(spec, row, None).items()}
+    observations = np.random.default_rng(4).integers(0, 256, (3, *shape)).astype(np.uint8)
+    found = outputs_of(spec, observations, np.tile(row, (3, 1)))
+    images = torch.from_numpy(observations).float() / 255
+    x = images if shape[0] == 3 else images.permute(0, 3, 1, 2)
+    for layer in (0, 1):
+        weights, bias = (parts[f"convolutions.{layer}.{kind}"] for kind in ("weight", "bias"))
+        x = torch.relu(torch.nn.functional.conv2d(x, weights, bias, stride=2))
+    x = torch.relu(x.flatten(1) @ parts["layers.0.weight"].T + parts["layers.0.bias"])
+    expected = x @ parts["layers.1.weight"].T + parts["layers.1.bias"]
+    np.testing.assert_allclose(found, expected.numpy(), rtol=2e-4, atol=2e-4)
+
+
+def test_images_are_normalised_before_they_are_turned():
+    spec = run_spec(
+        environment={"observation": reference.box(2, 5, 6)},
+        policy={"kind": "cnn", "convolutions": [[3, 2, 1]], "hidden": []},
+        normalizer={"enabled": True, "clip": 1.5},
+    )
+    measure = reference.normalization(spec)
+    rng = np.random.default_rng(6)
+    rows = rng.normal(size=(2, spec.size)).astype(np.float32)
+    observations = rng.normal(0, 3, (2, 2, 5, 6)).astype(np.float32)
+    policy, arranged = policy_with(spec, observations, rows)
+    clip, sums = np.float32(1.5), np.zeros((0, 60, 4), np.uint64)
+    view = View(measure.mean, measure.inverse_deviation, clip, measure.shift, measure.scale, sums)
+    policy.act(np.arange(2), arranged, view)
+    for lane in range(2):
+        seen = reference.see(spec, observations[lane], measure)
+        expected = reference.outputs(spec, rows[lane], seen)
+        np.testing.assert_array_equal(policy.outputs[lane], expected)
+
+
 def digest() -> str:
     """What the forward pass gives for some policies, as one hash."""
     found = hashlib.blake2b(digest_size=16)
@@ -363,6 +435,10 @@ def digest() -> str:
     for place, inner, beds in drawn:
         for part in (place, inner["power"], inner["valves"], beds):
             found.update(part.tobytes())
+    spec = image_spec([20, 20, 2], [[9, 4, 2], [17, 3, 2]], [12])
+    rows = rng.normal(size=(4, spec.size)).astype(np.float32)
+    images = rng.integers(0, 256, (4, 20, 20, 2)).astype(np.uint8)
+    found.update(outputs_of(spec, images, rows).tobytes())
     return found.hexdigest()
 
 

@@ -87,15 +87,22 @@ def dense(
         outputs[o] += biases[o]
 
 
-def order(tensors: Iterable[Tensor]) -> NDArray[np.int32]:
+def order(
+    tensors: Iterable[Tensor], features: tuple[int, int, int] | None = None
+) -> NDArray[np.int32]:
     """The order in which policies read parameters, shape (size,): entry j is parameter order[j].
 
     Each tensor's weights (o, i) are turned to (i, o), so that what one input adds to all outputs
-    lies side by side; biases stay.
+    lies side by side; biases stay. Inputs that are an image, of a convolution or of the first dense
+    layer behind one, whose (channels, height, width) are `features`, are turned to (height, width,
+    channels).
     """
     pieces, begin = [], 0
     for tensor in tensors:
         places = np.arange(begin, begin + tensor.size, dtype=np.int32).reshape(tensor.shape)
-        pieces.append(places.T.ravel())
+        if len(tensor.shape) == 2 and features is not None:
+            places, features = places.reshape(tensor.shape[0], *features), None
+        turned = places.transpose(2, 3, 1, 0) if places.ndim == 4 else places.T
+        pieces.append(turned.ravel())
         begin += tensor.size
     return np.concatenate(pieces)

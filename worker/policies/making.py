@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from protocol.spec import RunSpec
+from worker.policies.cnn import CnnPolicy
 from worker.policies.dense import DensePolicy
 from worker.policies.gru import GruPolicy
 from worker.policies.policy import Policy
+
+BUILT_IN: dict[str, type[DensePolicy] | type[GruPolicy] | type[CnnPolicy]] = {
+    "linear": DensePolicy,
+    "mlp": DensePolicy,
+    "gru": GruPolicy,
+    "cnn": CnnPolicy,
+}
 
 
 class Grant(NamedTuple):
@@ -36,8 +44,7 @@ def make(spec: RunSpec, lanes: int, grant: Grant = NOTHING) -> Policy:
         module = modules.load(spec.policy.module, spec.policy.arguments, grant.modules)
         modules.require_same(spec.policy.module, module, spec.policy.parameters)
         return ModulePolicy(spec, lanes, module)
-    kind = GruPolicy if spec.policy.kind == "gru" else DensePolicy
-    return kind(spec, lanes)
+    return BUILT_IN[spec.policy.kind](spec, lanes)
 
 
 def together(spec: RunSpec) -> bool:
