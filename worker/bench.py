@@ -24,9 +24,10 @@ from worker.describe import describe
 from worker.evaluation import environments
 from worker.evaluation.blocks import member_seeds
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization
-from worker.evaluation.lanes import Lanes, suited_lanes
+from worker.evaluation.lanes import Lanes
 from worker.evaluation.playing import Environment, Maker
 from worker.evaluation.probe import probe
+from worker.evaluation.vector import Share, Vector, VectorMaker
 from worker.evaluation.words import words_of
 from worker.policies.making import NOTHING, Grant
 from worker.policies.policy import Policy
@@ -154,6 +155,7 @@ def measure(
         "sigma": spec.strategy.sigma,
         "normalizer": spec.normalizer.enabled,
         "lanes": ours.lanes.instances.count,
+        "vectorised": isinstance(ours.maker, VectorMaker),
         "steps_per_second": _median(pace.rate for pace in evaluated),
         "bare_steps_per_second": _median(pace.rate for pace in stepped),
         "ratio": _median(a.rate / b.rate for a, b in zip(evaluated, stepped, strict=True)),
@@ -172,12 +174,12 @@ class Ours:
     """
 
     def __init__(self, subject: Subject, maker: environments.Maker) -> None:
-        self.subject, self.maker = subject, maker
         found = probe(subject.spec, maker, lambda take: None, grant=subject.grant)
-        self.fresh = found.fresh
-        count = suited_lanes(subject.spec, found.step_seconds)
-        self.lanes = Lanes(subject.spec, maker, count, fresh=self.fresh, grant=subject.grant)
-        self.fewest = math.ceil(count / 2)
+        self.subject, self.maker, self.fresh = subject, found.maker, found.fresh
+        self.lanes = Lanes(
+            subject.spec, found.maker, found.lanes, fresh=found.fresh, grant=subject.grant
+        )
+        self.fewest = math.ceil(found.lanes / 2)
         """pairs that fill the lanes once"""
         self.play(self.fewest)  # makes the instances
 
@@ -269,6 +271,30 @@ class TimedMaker:
         return TimedEnvironment(self.maker.make(), self.watch)
 
 
+class TimedVector(Vector):
+    """Environments that step as one, timed."""
+
+    def __init__(self, vector: Vector, watch: Stopwatch) -> None:
+        super().__init__()
+        self.vector = vector
+        self._reset, self._step = watch.timed(vector.reset), watch.timed(vector.step)
+
+    def share(self) -> Share:
+        """One more of its environments."""
+        return Share(self, self.vector.share().number)
+
+    def reset(self, number: int, seed: int) -> Any:
+        """Begin an episode."""
+        return self._reset(number, seed)
+
+    def step(
+        self, numbers: NDArray[np.int64], actions: list[Any]
+    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+        """Take one step in each of those."""
+        told: tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]] = self._step(numbers, actions)
+        return told
+
+
 class TimedPolicy:
     """A policy whose choices of actions are timed; all else of it is as it was."""
 
@@ -287,7 +313,12 @@ class TimedLanes(Lanes):
         self, spec: RunSpec, maker: Maker, count: int, *, fresh: bool, grant: Grant
     ) -> None:
         self.watches = {name: Stopwatch() for name in ("environment", "policy", "noise")}
-        timed = TimedMaker(maker, self.watches["environment"])
+        watch = self.watches["environment"]
+        timed: Maker = (
+            VectorMaker(TimedVector(maker.vector, watch), maker.limit)
+            if isinstance(maker, VectorMaker)
+            else TimedMaker(maker, watch)
+        )
         super().__init__(spec, timed, count, fresh=fresh, grant=grant)
         self.policy = cast(Policy, TimedPolicy(self.policy, self.watches["policy"]))
 

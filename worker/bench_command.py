@@ -94,7 +94,8 @@ def table(found: dict[str, Any]) -> str:
         [
             f"{found['environment']}, {found['policy']} of {found['parameters']:,} parameters, "
             f"{found['theta']}, sigma {found['sigma']:g}, {normalised}",
-            f"one process, {found['lanes']} lanes, {PATHS[found['path']]}",
+            f"one process, {found['lanes']} lanes, {PATHS[found['path']]}; environments "
+            f"{'step as one' if found['vectorised'] else 'step one by one'}",
             "rates by CPU time, shares by the clock",
             "",
             _line("evaluation", found["steps_per_second"], "steps/s", found["episode_steps"]),

@@ -28,6 +28,7 @@ KEYS = {
     "sigma",
     "normalizer",
     "lanes",
+    "vectorised",
     "path",
     "steps_per_second",
     "bare_steps_per_second",

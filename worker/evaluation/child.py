@@ -148,7 +148,7 @@ class Evaluator:
         try:
             from protocol.spec import from_bytes
             from worker.evaluation import environments
-            from worker.evaluation.lanes import Lanes, suited_lanes
+            from worker.evaluation.lanes import Lanes
             from worker.evaluation.probe import probe
             from worker.policies.making import Grant
 
@@ -156,8 +156,7 @@ class Evaluator:
             maker = environments.maker(spec.environment, request.allowed)
             grant = Grant(request.allowed)
             found = probe(spec, maker, self.trial_pulse, request.trial, grant)
-            count = suited_lanes(spec, found.step_seconds)
-            self.lanes = Lanes(spec, maker, count, fresh=found.fresh, grant=grant)
+            self.lanes = Lanes(spec, found.maker, found.lanes, fresh=found.fresh, grant=grant)
             if request.share < 1.0:
                 self.throttle = Throttle(request.share, time.process_time(), time.monotonic())
         except ShoalError as error:

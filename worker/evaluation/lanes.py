@@ -19,6 +19,7 @@ from protocol.spec import RunSpec
 from worker.evaluation.blocks import Block
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization, join, split
 from worker.evaluation.playing import Instances, Maker, Play
+from worker.evaluation.vector import VectorMaker
 from worker.policies import making
 from worker.policies.making import NOTHING, Grant
 
@@ -34,6 +35,10 @@ MOST_LANES = 64
 LANES_BYTES = 256 << 10  # parameters of all lanes stay in the cache of a core
 CALL_SECONDS = 8e-6  # what a step of the lanes costs besides its lanes
 CALL_SHARE = 0.01  # of the time that the lanes' environments take
+
+# Where environments step as one.
+FEWEST_VECTOR_LANES = 16  # below it they would be faster one by one
+MOST_VECTOR_LANES = 256
 
 # Likewise where PyTorch computes the lanes together.
 FEWEST_TOGETHER = 32
@@ -66,8 +71,15 @@ def lanes_together(size: int, step_seconds: float) -> int:
     return max(FEWEST_TOGETHER, min(enough, MOST_TOGETHER, TOGETHER_BYTES // (4 * size)))
 
 
-def suited_lanes(spec: RunSpec, step_seconds: float) -> int:
+def vector_lanes(size: int) -> int:
+    """`lane_count` where environments step as one: a step of all takes about as long as of one."""
+    return max(FEWEST_LANES, min(MOST_VECTOR_LANES, LANES_BYTES // (4 * size)))
+
+
+def suited_lanes(spec: RunSpec, maker: Maker, step_seconds: float) -> int:
     """How many lanes suit a run's policy and its environment, whose steps take so long."""
+    if isinstance(maker, VectorMaker):
+        return max(vector_lanes(spec.size), FEWEST_TOGETHER if making.together(spec) else 0)
     count = lanes_together if making.together(spec) else lane_count
     return count(spec.size, step_seconds)
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.messages import LARGEST_RETURN, MAX_FAILURE_REASON
+from worker.evaluation.vector import Share, Vector
 from worker.evaluation.words import words_of
 from worker.policies.policy import Policy, View
 
@@ -128,6 +129,9 @@ class Play:
         self.active = np.empty(0, dtype=np.int64)
         self.steps: list[Callable[[Any], tuple[Any, Any, bool, bool, Any]]] = []
         self.targets: list[NDArray[Any]] = []
+        self.vector: Vector | None = None
+        """that all lanes share"""
+        self.shares = np.empty(0, dtype=np.int64)
 
     @property
     def pending(self) -> bool:
@@ -154,7 +158,12 @@ class Play:
         if self.moved:
             self.arrange()
         chosen = self.policy.act(self.active, self.parameters, self.view)
-        over = self.strike_unsound() if chosen is None else self.advance(chosen)
+        if chosen is None:
+            over = self.strike_unsound()
+        elif self.vector is not None:
+            over = self.advance_together(self.vector, chosen)
+        else:
+            over = self.advance(chosen)
         free = [lane for lane in over if not self.begin(lane)] if over else over
         for lane in free:
             self.playing.remove(lane)
@@ -173,8 +182,12 @@ class Play:
     def arrange(self) -> None:
         """Have at hand what the steps of the lanes need."""
         self.active = np.array(self.playing, dtype=np.int64)
-        self.steps = [self.instances.of(lane).step for lane in self.playing]
+        environments = [self.instances.of(lane) for lane in self.playing]
+        self.steps = [environment.step for environment in environments]
         self.targets = [self.policy.targets[lane] for lane in self.playing]
+        shares = [environment for environment in environments if isinstance(environment, Share)]
+        self.vector = shares[0].vector if len(shares) == len(environments) else None
+        self.shares = np.array([share.number for share in shares], dtype=np.int64)
         self.moved = False
 
     def advance(self, chosen: list[Any]) -> list[int]:
@@ -196,6 +209,28 @@ class Play:
             except BaseException as error:
                 self.fail(lane, f"step {tick - self.began[lane]} raised {words_of(error)}")
                 over.append(lane)
+        return over
+
+    def advance_together(self, vector: Vector, chosen: list[Any]) -> list[int]:
+        """As `advance`, where all lanes' environments step as one."""
+        self.tick = tick = self.tick + 1
+        try:
+            observations, rewards, terminated = vector.step(self.shares, chosen)
+        except BaseException as error:
+            over = list(self.playing)
+            for lane in over:
+                self.fail(lane, f"step {tick - self.began[lane]} raised {words_of(error)}")
+            return over
+        over = []
+        reward_of, cut = self.reward, self.cut
+        for lane, reward, ended in zip(
+            self.playing, rewards.tolist(), terminated.tolist(), strict=True
+        ):
+            reward_of[lane] += reward
+            if ended or tick == cut[lane]:
+                self.end(lane)
+                over.append(lane)
+        self.policy.targets[self.active] = observations
         return over
 
     def begin(self, lane: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import time
@@ -10,9 +11,19 @@ from typing import Any
 import numpy as np
 
 from protocol.spec import RunSpec
+from worker.evaluation import cartpoles, environments
 from worker.evaluation.jobs import EnvironmentUnavailable, EvaluationJob
-from worker.evaluation.lanes import FEWEST_LANES, FEWEST_TOGETHER, Lanes, Pulse
+from worker.evaluation.lanes import (
+    FEWEST_LANES,
+    FEWEST_TOGETHER,
+    FEWEST_VECTOR_LANES,
+    Lanes,
+    Pulse,
+    suited_lanes,
+    vector_lanes,
+)
 from worker.evaluation.playing import Environment, Maker
+from worker.evaluation.vector import VectorMaker
 from worker.policies.making import NOTHING, Grant, together
 
 DIRECTIONS = 4
@@ -30,12 +41,16 @@ class Findings:
         fresh: whether every episode needs a new instance, since a used one plays otherwise.
         speed: environment steps per second, resets and policy included.
         step_seconds: processor time of such a step, which others that are at work don't stretch.
+        maker: makes the instances to play on: the one given, or one whose instances step as one.
+        lanes: how many suit.
     """
 
     numeric_class: bytes
     fresh: bool
     speed: float
     step_seconds: float
+    maker: Maker
+    lanes: int
 
 
 class Recorder:
@@ -119,7 +134,21 @@ def probe(
         first, second = _rehearse(spec, maker, job, pulse, grant, fresh=True)
         fresh = first == second
     numeric_class = first if first == second else b""
-    return Findings(numeric_class, fresh, *_speed(spec, maker, job, pulse, grant, fresh=fresh))
+    if numeric_class and not fresh and (vector := _vectorised(spec, maker)) is not None:
+        with contextlib.suppress(EnvironmentUnavailable):
+            # Only where it tells the same, bit for bit, on this machine.
+            told = _rehearse(spec, vector, job, pulse, grant, fresh=False)
+            maker = vector if told == (numeric_class, numeric_class) else maker
+    speed, step_seconds = _speed(spec, maker, job, pulse, grant, fresh=fresh)
+    count = suited_lanes(spec, maker, step_seconds)
+    return Findings(numeric_class, fresh, speed, step_seconds, maker, count)
+
+
+def _vectorised(spec: RunSpec, maker: Maker) -> Maker | None:
+    """The maker of instances that step as one, where there is one and enough lanes for it."""
+    if not isinstance(maker, environments.Maker) or vector_lanes(spec.size) < FEWEST_VECTOR_LANES:
+        return None
+    return cartpoles.vectorised(maker)
 
 
 def _rehearse(
@@ -139,7 +168,10 @@ def _speed(
     spec: RunSpec, maker: Maker, job: EvaluationJob, pulse: Pulse, grant: Grant, *, fresh: bool
 ) -> tuple[float, float]:
     """Steps per second, and processor time of one."""
-    count = FEWEST_TOGETHER if together(spec) else FEWEST_LANES
+    if isinstance(maker, VectorMaker):
+        count = suited_lanes(spec, maker, 0.0)
+    else:
+        count = FEWEST_TOGETHER if together(spec) else FEWEST_LANES
     job = dataclasses.replace(job, count=max(job.count, count // 2))
     lanes = Lanes(spec, ShortMaker(maker), count, fresh=fresh, grant=grant)
     _play(spec, lanes, job, pulse)  # makes the instances

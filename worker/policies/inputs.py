@@ -50,7 +50,7 @@ class Inputs:
 
     Attributes:
         vectors: float32 (lanes, space.size), as of the last `read`.
-        targets: per lane the array that an observation of the environment is assigned to.
+        targets: row by row what an observation of a lane's environment is assigned to.
     """
 
     def __init__(self, space: Space, lanes: int) -> None:
@@ -66,7 +66,7 @@ class Inputs:
             seen = np.zeros_like(seen, dtype=np.uint8 if isinstance(space, Box) else np.float32)
         self._seen = seen
         shape = space.shape if isinstance(space, Box | MultiBinary) else ()
-        self.targets: list[NDArray[Any]] = list(
+        self.targets: NDArray[Any] = (
             self._indices if isinstance(space, Discrete) else seen.reshape(lanes, *(shape or (-1,)))
         )
 

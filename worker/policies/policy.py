@@ -73,7 +73,7 @@ class Policy(ABC):
 
     Attributes:
         observations: float32 (lanes, inputs), what each lane saw when it acted last, as a vector.
-        targets: per lane the array that an observation of the environment is assigned to.
+        targets: row by row what an observation of a lane's environment is assigned to.
         rows: int64 (lanes,), the row of the parameters that each lane plays.
         slots: int64 (lanes,), the entry of the observation sums that counts a lane's frames, or -1.
         order: int32 (size,): `act` reads parameter order[j] at j.
