@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from typing import Annotated, Any
 
 import msgspec
 
+from protocol.errors import ShoalError
+from protocol.mistakes import explain
 from protocol.section import Section
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=100)]
@@ -61,6 +64,26 @@ Wrapper = FrameStack | ActionRepeat | RewardClip | RescaleObservation | Atari
 Wrappers = Annotated[tuple[Wrapper, ...], msgspec.Meta(max_length=8)]
 SLOW = (ActionRepeat, Atari)
 """Those whose steps are several of the environment's own."""
+
+
+class Around(Section, frozen=True, kw_only=True):
+    """The part of an environment's section that lists wrappers."""
+
+    wrappers: Wrappers = ()
+
+
+def parse(raw: Any) -> tuple[Wrapper, ...]:
+    """The wrappers of plain values, or of a JSON text of them. Raises `ShoalError`."""
+    if isinstance(raw, str):
+        try:
+            raw = json.loads(raw)
+        except ValueError:
+            raise ShoalError(f"wrappers {raw[:80]!r}: must be a JSON list of objects") from None
+    table = {"wrappers": raw}
+    try:
+        return msgspec.convert(table, Around).wrappers
+    except msgspec.ValidationError as error:
+        raise ShoalError(f"environment.{explain(str(error), table, Around)}") from None
 
 
 def fault(wrapper: Wrapper) -> str:

@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol import replay
+from protocol import replay, wrappers
 from protocol import spec as run_spec
 from protocol.errors import ShoalError
 from protocol.spec import RunSpec
@@ -88,7 +88,8 @@ def untrained(environment: str, changes: dict[str, Any], allowed: Sequence[str] 
     `changes`.
     """
     said = changes.get("environment", {})
-    found = describe(environment, said.get("kwargs", {}), allowed)
+    around = wrappers.parse(said.get("wrappers", []))
+    found = describe(environment, said.get("kwargs", {}), allowed, around)
     if not found["max_episode_steps"] and not said.get("max_steps"):
         raise ShoalError(
             f"{environment} has no time limit of its own, so an episode might never end: give one, "

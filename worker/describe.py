@@ -10,18 +10,10 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
-import msgspec
-
+from protocol import wrappers as wrapping
 from protocol.errors import ShoalError
-from protocol.mistakes import explain
-from protocol.section import Section, plain
-from protocol.wrappers import Wrapper, Wrappers
-
-
-class Asked(Section, frozen=True, kw_only=True):
-    """What of an environment's section decides its spaces, beside its arguments."""
-
-    wrappers: Wrappers = ()
+from protocol.section import plain
+from protocol.wrappers import Wrapper
 
 
 def describe(
@@ -61,8 +53,12 @@ def main() -> None:
     warnings.simplefilter("ignore")
     try:
         with contextlib.redirect_stdout(sys.stderr):  # what an environment prints
-            kwargs, wrappers = table(options.kwargs), listed(options.wrappers)
-            found = describe(options.environment, kwargs, options.allow_module, wrappers)
+            found = describe(
+                options.environment,
+                table(options.kwargs),
+                options.allow_module,
+                wrapping.parse(options.wrappers),
+            )
         print(json.dumps(found))
     except ShoalError as error:
         print(json.dumps({"error": str(error)}))
@@ -78,18 +74,6 @@ def table(text: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ShoalError(f"--kwargs {text[:80]!r}: must be a JSON object, as '{{\"name\": value}}'")
     return value
-
-
-def listed(text: str) -> tuple[Wrapper, ...]:
-    """The wrappers in a JSON text. Raises `ShoalError`."""
-    try:
-        raw = {"wrappers": json.loads(text)}
-    except ValueError:
-        raise ShoalError(f"--wrappers {text[:80]!r}: must be a JSON list of objects") from None
-    try:
-        return msgspec.convert(raw, Asked).wrappers
-    except msgspec.ValidationError as error:
-        raise ShoalError(f"environment.{explain(str(error), raw, Asked)}") from None
 
 
 if __name__ == "__main__":

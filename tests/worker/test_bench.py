@@ -160,3 +160,10 @@ def test_timed_lanes_give_what_lanes_give_and_the_time_of_the_environment():
     assert watches["noise"].calls == 1 and watches["policy"].calls >= found.lengths.max()
     assert watches["environment"].seconds >= burnt[0]
     assert sum(watch.seconds for watch in watches.values()) <= whole
+
+
+def test_an_environment_is_asked_for_its_spaces_in_its_wrappers():
+    around = [{"kind": "frame-stack", "n": 3}]
+    subject = bench.untrained("CartPole-v1", {"environment": {"wrappers": around}})
+    assert subject.spec.environment.observation.shape == (3, 4)
+    assert len(subject.spec.environment.wrappers) == 1

@@ -15,8 +15,8 @@ from protocol.streams import Domain, words
 from tests.protocol.test_spaces import ANY
 from tests.worker import reference
 from tests.worker.reference import run_spec
+from worker.evaluation.flattening import flattened
 from worker.evaluation.spaces import actions, observations
-from worker.evaluation.wrappers import flattened
 from worker.policies import sampling
 from worker.policies.actions import Actions
 from worker.policies.inputs import Inputs
@@ -56,7 +56,7 @@ class Sampling(gymnasium.Env[Any, Any]):
 @given(space=ANY, seed=st.integers(0, 1 << 30))
 def test_inputs_are_what_gymnasium_flattens_observations_to(space, seed):
     environment = Sampling(space)
-    around, inputs = flattened(environment), Inputs(space, 3)
+    around, inputs = flattened(environment, space), Inputs(space, 3)
     observation, _ = around.reset(seed=seed)
     inputs.targets[1][...] = observation
     inputs.read(np.array([1]))
@@ -65,6 +65,26 @@ def test_inputs_are_what_gymnasium_flattens_observations_to(space, seed):
     np.testing.assert_array_equal(inputs.vectors[1], reference.flat(space, environment.value))
     assert space.size == utils.flatdim(environment.observation_space)
     assert not inputs.vectors[[0, 2]].any()
+
+
+@pytest.mark.parametrize(
+    ("space", "values"),
+    [
+        (spaces.Tuple(spaces=(spaces.Discrete(n=3, start=2),)), [(1,), (5,), (2, 2), ()]),
+        (
+            spaces.MultiDiscrete(choices=(2, 3), shape=(2,), start=(0, 1)),
+            [[2, 1], [0, 0], [-1, 1], [0, 4], [0]],
+        ),
+        (spaces.Dict(names=("a",), spaces=(spaces.Box(shape=(2,)),)), [{}, {"a": [1, 2, 3]}]),
+    ],
+)
+def test_an_observation_outside_of_its_space_is_an_error_not_another_one(space, values):
+    environment = Sampling(spaces.Discrete(n=1))
+    around = flattened(environment, space)
+    for value in values:
+        environment.reset = lambda value=value, **_: (value, {})
+        with pytest.raises((ValueError, KeyError, IndexError)):
+            around.reset(seed=0)
 
 
 @settings(max_examples=100, deadline=None)

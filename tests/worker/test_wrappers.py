@@ -4,11 +4,12 @@ import gymnasium
 import numpy as np
 import pytest
 
+from protocol import wrappers as wrapping
 from protocol.errors import ShoalError
 from protocol.spec import RunSpec, parse
 from tests.worker import reference
 from tests.worker.reference import TOYS
-from worker.describe import describe, listed
+from worker.describe import describe
 from worker.evaluation import environments
 from worker.evaluation.jobs import EnvironmentUnavailable, EvaluationJob
 from worker.evaluation.lanes import Lanes
@@ -21,8 +22,8 @@ RESCALE = {"kind": "rescale-observation", "low": -2.0, "high": 0.0}
 
 def wrapped(environment_id: str, wrappers: list[dict[str, Any]], **environment: Any) -> RunSpec:
     """A run's spec in which the spaces are read, as a host's is."""
-    text = str(wrappers).replace("'", '"').replace("False", "false")
-    said = describe(environment_id, environment.get("kwargs", {}), [TOYS], listed(text))
+    kwargs = environment.get("kwargs", {})
+    said = describe(environment_id, kwargs, [TOYS], wrapping.parse(wrappers))
     spaces = {"observation": said["observation"], "action": said["action"]}
     section = {"id": environment_id, "wrappers": wrappers, **spaces, **environment}
     return parse({"name": "test", "seed": 7, "environment": section, "policy": {"hidden": [4]}})
@@ -107,7 +108,7 @@ def test_a_spec_whose_spaces_are_not_those_outside_the_wrappers_is_one_line():
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("[", ["--wrappers '['", "JSON list"]),
+        ("[", ["wrappers '['", "JSON list"]),
         ('[{"kind": "tile-coding"}]', ["environment.wrappers[0].kind is 'tile-coding'", "atari"]),
         ('[{"kind": "frame-stack", "n": 0}]', ["environment.wrappers[0].n is 0", "at least 1"]),
         ('{"kind": "frame-stack"}', ["environment.wrappers is", "a list"]),
@@ -115,7 +116,7 @@ def test_a_spec_whose_spaces_are_not_those_outside_the_wrappers_is_one_line():
 )
 def test_wrappers_that_there_are_not_are_one_line(text, words):
     with pytest.raises(ShoalError) as caught:
-        listed(text)
+        wrapping.parse(text)
     assert all(word in str(caught.value) for word in words), caught.value
 
 

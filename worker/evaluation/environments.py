@@ -14,10 +14,11 @@ from gymnasium.envs.registration import EnvSpec, registry
 from protocol.spaces import Space, fits
 from protocol.spec import LONGEST_EPISODE, EnvironmentSpec
 from protocol.wrappers import SLOW, Wrapper
+from worker.evaluation.flattening import flattened
 from worker.evaluation.jobs import EnvironmentUnavailable
 from worker.evaluation.spaces import actions, observations, shown
 from worker.evaluation.words import words_of
-from worker.evaluation.wrappers import flattened, wrap
+from worker.evaluation.wrappers import wrap
 
 Environment = gymnasium.Env[Any, Any]
 
@@ -53,7 +54,7 @@ class Maker:
         except EnvironmentUnavailable:
             instance.close()
             raise
-        return flattened(instance)
+        return flattened(instance, spec.observation)
 
 
 def maker(environment: EnvironmentSpec, allowed: Sequence[str] = ()) -> Maker:

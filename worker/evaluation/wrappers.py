@@ -11,7 +11,6 @@ from gymnasium.wrappers import (
     AtariPreprocessing,
     ClipReward,
     DtypeObservation,
-    FlattenObservation,
     FrameStackObservation,
 )
 from gymnasium.wrappers import RescaleObservation as Rescaled
@@ -82,14 +81,3 @@ def wrap(environment: Environment, wrapper: Wrapper) -> Environment:
 
             cv2.setNumThreads(1)  # a process of ours is to take one core
             return preprocessed
-
-
-def flattened(environment: Environment) -> Environment:
-    """The environment with observations that are one array, where they are not.
-
-    Of single choices it is left to the policy to make vectors.
-    """
-    space = environment.observation_space
-    if isinstance(space, spaces.Tuple | spaces.Dict | spaces.MultiDiscrete):
-        return FlattenObservation(environment)
-    return environment
