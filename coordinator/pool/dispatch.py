@@ -81,6 +81,8 @@ class Dispatch:
         self._spared = spec.pool.max_staleness - 1
         self._minimum_seconds = spec.pool.minimum_task_seconds
         self._insured = -math.inf
+        self._members = Offer("members", course.version, batches.open.work)
+        """of the open batch"""
         self._newcomers = Newcomers(spec.directions)
 
     def has_offers(self) -> bool:
@@ -137,15 +139,15 @@ class Dispatch:
         waiting.sort(key=lambda session: (session.proven, session.pace.measured, session.speed))
         for claim in claims:
             within = claim.expected_within(now) / SOONER
-            while waiting and self._copies_of(claim, last, now) > 0:
-                if not self._copy(claim, work, waiting[-1], within, now):
-                    break
+            while waiting and self._copy(claim, work, waiting[-1], within, now):
                 waiting.pop()
+                if self._copies_of(claim, last, now) <= 0:
+                    break
 
     def _copies_of(self, claim: Claim, last: bool, now: float) -> int:
         """How many more are wanted; one of what is not overdue, among the `last` units."""
         holders = len(claim.leases)
-        if claim.leases[0].overdue <= now:
+        if claim.overdue <= now:
             return min(self._copies - claim.trusted(now), MOST_HOLDERS - holders)
         return 2 - holders if last else 0
 
@@ -208,7 +210,9 @@ class Dispatch:
         if wanted:
             work = self._batches.open.work
             if work.unleased.total and not self._course.updating:
-                offers.append(Offer("members", version, work))
+                if self._members.work is not work:
+                    self._members = Offer("members", version, work)
+                offers.append(self._members)
             if current is not None:
                 offers.append(current)
         return offers

@@ -70,17 +70,17 @@ class Intake:
 
     def kept(self, event: Kept, now: float) -> None:
         """Acknowledge what is durable now, with the next task where one may come."""
-        sessions, owed, ended = self._roster.sessions, self._roster.owed, self._course.ended
+        keeping, roster, ended = self._keeping, self._roster, self._course.ended
         for id, name in event.results:
-            waited = self._keeping.kept(id, name)
-            session = sessions.get(id)
+            waited = keeping.kept(id, name)
+            session = roster.sessions.get(id)
             if session is not None:
-                session.unkept = self._keeping.of(id)
+                session.unkept = keeping.of(id)
                 if session.unkept >= MOST_TASKS - session.credit:
-                    self._roster.note_room(session, now)
+                    roster.note_room(session, now)
             if session is not None and session.credit > 0 and not ended:
                 session.unacknowledged.append(name)
-                owed[id] = session
+                roster.owed[id] = session
             else:
                 self._commands.append(SendAcknowledge(id, (name,), "accepted"))
             for useless in waited:

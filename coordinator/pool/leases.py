@@ -56,9 +56,11 @@ class Leases:
         """times the predicted duration"""
         self._length: float | None = None
         self._centre_length: float | None = None
-        self.steps: dict[TaskKind, float] = {}
+        self.steps: dict[TaskKind, float] = {
+            "members": 2 * self._episodes * FIRST_LENGTH,
+            "centre": FIRST_LENGTH,
+        }
         """environment steps that a direction (both mirrors), or an episode of the centre, takes"""
-        self._foresee()
 
     def size(self, session: Session, share: float, work: Work, pacing: Pacing) -> int:
         """Units of the next task of a session from this work; 0: it has its share."""
@@ -113,7 +115,8 @@ class Leases:
         """Lease a claimed range to a session; where it has `held` it before, and its number is
         free, that lease once more: what the claim does not hold of it came already. It is overdue
         `at_the_latest` after so many seconds; `pacing`: where that is known."""
-        first, end = claim.range.first, claim.range.end
+        units = claim.range
+        first, end = units.first, units.end
         if held is None:
             task = self.next_task
             self.next_task += 1
@@ -148,17 +151,17 @@ class Leases:
     ) -> None:
         """When what is left of the lease, begun in so many seconds, should be here, is overdue,
         runs out."""
-        median = self._durations.median
+        median, pace, units = self._durations.median, session.pace, lease.claim.range
         left = lease.count if lease.due is None else lease.due.total
-        expected = begins_in + left * self.steps[lease.kind] / session.pace.speed
-        lease.predicted = predicted = session.pace.measured and self._length is not None
+        expected = begins_in + left * self.steps[lease.kind] / pace.speed
+        lease.predicted = predicted = pace.measured and self._length is not None
         seconds = lease_seconds(
             expected if predicted else None,
             self._deadline,
             self._floor,
             median,
-            lease.claim.range.attempts,
-            lease.work.failed_before(lease.claim.range),
+            units.attempts,
+            lease.work.failed_before(units),
         )
         late = self._overdue * expected
         if late > seconds:
@@ -172,8 +175,6 @@ class Leases:
         lease.awaited_until = now + self._patience * overdue
         lease.deadline = now + seconds
         heapq.heappush(self._deadlines, (lease.deadline, lease.task))
-        if len(self._deadlines) > MOST_DEADLINES * (len(self.out) + 1):
-            self._collect_deadlines()
 
     def end(
         self, lease: Lease, session: Session | None, now: float, blame: Blame = NO_BLAME
@@ -199,6 +200,8 @@ class Leases:
 
     def run_out(self, now: float) -> Iterator[Lease]:
         """The leases whose deadline has passed; the caller ends each as it comes."""
+        if len(self._deadlines) > MOST_DEADLINES * (len(self.out) + 1):
+            self._collect_deadlines()
         while self._deadlines and self._deadlines[0][0] <= now:
             lease = self.out.get(heapq.heappop(self._deadlines)[1])
             # Its number may be that of an older one, or a part of it came meanwhile.
@@ -220,22 +223,17 @@ class Leases:
         self._deadlines = [(lease.deadline, lease.task) for lease in self.out.values()]
         heapq.heapify(self._deadlines)
 
-    def _foresee(self) -> None:
-        """What was seen of episodes has changed."""
-        length = self._length or FIRST_LENGTH
-        self.steps["members"] = 2 * self._episodes * length
-        self.steps["centre"] = self._centre_length or length
-
     def saw_members(self, steps: int, members: int) -> None:
         """Learn the length of episodes from the steps of so many members."""
         mean = steps / (members * self._episodes)
         self._length = mean if self._length is None else 0.7 * self._length + 0.3 * mean
-        self._foresee()
+        self.steps["members"] = 2 * self._episodes * self._length
+        if self._centre_length is None:
+            self.steps["centre"] = self._length
 
     def saw_centre(self, steps: int, episodes: int) -> None:
         """Learn the length of the centre's episodes."""
-        self._centre_length = steps / episodes
-        self._foresee()
+        self.steps["centre"] = self._centre_length = steps / episodes
 
     def took(self, lease: Lease, seconds: float, now: float) -> None:
         """The result of a lease came, which took its session so long."""

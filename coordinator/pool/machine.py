@@ -153,25 +153,32 @@ class Pool:
             self._note(event, now)
             # Nothing is free and no evaluation over because of a usual result, or a sign of life:
             # who waits is fed with the next tick at the latest.
-            usual = isinstance(event, Heard) or (
+            usual = (
                 isinstance(event, Arrived)
                 and event.kind == "members"
                 and not event.failed
                 and event.part is None
-            )
+            ) or isinstance(event, Heard)
             if not usual:
                 self._conclude_evaluations()
             if self._batches.open.work.missing <= self._batches.spare:
                 self._maybe_close(now)
-            if isinstance(event, FOR_ALL):
-                self._dispatch.feed_idle(now)
-                self._dispatch.feed_waiting(self._roster.roomy, now)
-                self._dispatch.insure(now)
-            elif not usual and self._roster.waits and self._dispatch.has_offers():
-                self._dispatch.feed_idle(now)
+            if not usual:
+                self._feed_others(event, now)
         commands = self._commands[:]
         self._commands.clear()
         return commands
+
+    def _feed_others(self, event: Event, now: float) -> None:
+        """Offer work, and what is to be copied, to those whom the event does not come from."""
+        dispatch, roster = self._dispatch, self._roster
+        if isinstance(event, FOR_ALL):
+            if dispatch.has_offers():
+                dispatch.feed_idle(now)
+                dispatch.feed_waiting(roster.roomy, now)
+            dispatch.insure(now)
+        elif roster.waits and dispatch.has_offers():
+            dispatch.feed_idle(now)
 
     def _note(self, event: Event, now: float) -> None:
         match event:
@@ -323,7 +330,8 @@ class Pool:
 
     def _acknowledge_all(self) -> None:
         for session in self._roster.owed.values():
-            while results := session.take_unacknowledged():
+            while session.unacknowledged:
+                results = session.take_unacknowledged()
                 self._commands.append(SendAcknowledge(session.id, results, "accepted"))
         self._roster.owed.clear()
 
@@ -379,18 +387,23 @@ class Pool:
         steps = sum(map(sum, lengths.tolist())) if few else int(lengths.sum())
         counts = self._intake.take(event, lease, session, steps)
         if lease is not None:
-            self._came_back(event, lease, steps, now)
+            self._came_back(event, lease, session, steps, now)
         elif counts and session is not None:
             self._roster.found(session)
         if session is not None:
             self._dispatch.feed(session, now)
 
-    def _came_back(self, event: Arrived, lease: Lease, steps: int, now: float) -> None:
-        """A lease got its result of so many steps, or a part of that; the last one ends it."""
-        holder = self.sessions[lease.session]
+    def _came_back(
+        self, event: Arrived, lease: Lease, session: Session | None, steps: int, now: float
+    ) -> None:
+        """A lease got its result of so many steps, or a part of that, from a session, if it is
+        here; the last one ends it."""
+        if session is not None and event.session == lease.session:
+            holder, own = session, True
+        else:
+            holder, own = self.sessions[lease.session], False
         count = len(event.returns)
         fresh = lease.came(event.first, event.first + count)
-        own = event.session == lease.session
         if own and fresh:
             self._learn(lease, holder, steps * fresh / count, now)
         if lease.left:

@@ -34,6 +34,8 @@ class Claim(msgspec.Struct, eq=False):
     left: int
     """units that it holds"""
     leases: list[Lease] = msgspec.field(default_factory=list)
+    overdue: float = 0.0
+    """when the first of these is overdue"""
 
     @property
     def open(self) -> bool:
@@ -213,6 +215,8 @@ class Work:
 
     def await_again(self, lease: Lease) -> None:
         """When this lease is overdue was decided, or decided anew."""
+        claim = lease.claim
+        claim.overdue = claim.leases[0].overdue
         latest = self._latest
         if lease.awaited and (latest is None or lease.awaited_until > latest.awaited_until):
             self._latest = lease
@@ -227,6 +231,8 @@ class Work:
         claim.leases.remove(lease)
         if not claim.left:
             return
+        if claim.leases:
+            claim.overdue = claim.leases[0].overdue
         claim.range = claim.range.after(blame, lease.awaited_until <= now)
         self._break_if_useless(claim)
 
@@ -352,11 +358,7 @@ class Work:
         """The open claims, overdue by then, that others may be given as well; those first that were
         made first."""
         oldest = islice(self._claims.values(), LOOKS)
-        return [
-            claim
-            for claim in oldest
-            if claim.leases[0].overdue <= until and not claim.range.suspect
-        ]
+        return [claim for claim in oldest if claim.overdue <= until and not claim.range.suspect]
 
     def split(self, claim: Claim, count: int, now: float) -> Claim:
         """A new claim of the last `count` units, fewer than all, that this one holds.
