@@ -8,9 +8,10 @@ import msgspec
 import numpy as np
 
 from protocol import normalizer, optimizers, snapshot, state
+from protocol.cap import Cap
 from protocol.messages import Update
 from protocol.packing import WireError, unpack_integers
-from protocol.spec import RunSpec
+from protocol.spec import LONGEST_EPISODE, EnvironmentSpec, RunSpec
 from protocol.state import Arithmetic, CohortTerms, State, UpdateTerms
 
 
@@ -27,7 +28,15 @@ def arithmetic(spec: RunSpec) -> Arithmetic:
         size=spec.size,
         observation_dims=spec.environment.observation.size if spec.normalizer.enabled else 0,
         window=1 + spec.pool.max_staleness,
+        cap=_cap(spec.environment),
     )
+
+
+def _cap(environment: EnvironmentSpec) -> Cap | None:
+    if not environment.cap:
+        return None
+    longest = environment.max_steps or LONGEST_EPISODE
+    return Cap(environment.cap, environment.cap_minimum, longest)
 
 
 def initial_state(spec: RunSpec) -> State:

@@ -24,7 +24,8 @@ def to_bytes(state: State) -> bytes:
 
     All little-endian: magic, version, episodes, steps (uint64), sigma (float64), theta (float32),
     the slots in the order of their names (float64); then with a normaliser its count, means,
-    squares, shifts (float64) and exponents (int16). The run spec tells all lengths.
+    squares, shifts (float64) and exponents (int16); in a run that has a cap that (uint64). The
+    run spec tells all lengths.
     """
     return b"".join(_parts(state))
 
@@ -70,7 +71,12 @@ def from_bytes(arithmetic: Arithmetic, data: Data) -> State:
     statistics = None
     if arithmetic.observation_dims:
         statistics = _statistics(reader, arithmetic.observation_dims, arithmetic.window)
-    return State(version, theta, slots, sigma, statistics, episodes, steps)
+    cap = None
+    if arithmetic.cap is not None:
+        cap = int(reader.array("<u8", (1,))[0])
+        if cap > arithmetic.cap.longest:
+            raise WireError(f"a state that cuts episodes after {cap} steps")
+    return State(version, theta, slots, sigma, statistics, episodes, steps, cap)
 
 
 def state_bytes(arithmetic: Arithmetic) -> int:
@@ -80,7 +86,7 @@ def state_bytes(arithmetic: Arithmetic) -> int:
     dims, window = arithmetic.observation_dims, arithmetic.window
     if dims:
         total += 8 + 16 * dims + 10 * window * dims
-    return total
+    return total + (8 if arithmetic.cap is not None else 0)
 
 
 def prove(state: State) -> Proof:
@@ -138,6 +144,8 @@ def _parts(state: State) -> Iterator[bytes | memoryview]:
         for array in (statistics.mean, statistics.squares, statistics.shifts):
             yield _octets(array, "<f8")
         yield _octets(statistics.exponents, "<i2")
+    if state.cap is not None:
+        yield struct.pack("<Q", state.cap)
 
 
 def _octets(array: NDArray[np.generic], dtype: DTypeLike) -> memoryview:

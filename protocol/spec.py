@@ -64,7 +64,7 @@ class SpecError(ShoalError):
 class EnvironmentSpec(Section, frozen=True, kw_only=True):
     """What is evaluated. The spaces are read from the environment once, when the run is made."""
 
-    later: ClassVar[tuple[str, ...]] = ("wrappers",)
+    later: ClassVar[tuple[str, ...]] = ("wrappers", "cap", "cap_minimum")
 
     id: EnvironmentId
     backend: Literal["gymnasium"] = "gymnasium"
@@ -80,6 +80,11 @@ class EnvironmentSpec(Section, frozen=True, kw_only=True):
     `fixed`: the same seeds for ever."""
     wrappers: Wrappers = ()
     """What lies around the environment, the innermost first; the spaces are those outside."""
+    cap: Annotated[float, msgspec.Meta(ge=0.0, le=1000.0)] = 0.0
+    """Members' episodes are cut after so many times the mean length of those that counted in the
+    last update; version 0 knows none. Above 1, or 0 for no such cap. The centre's are never cut."""
+    cap_minimum: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_EPISODE)] = 100
+    """Steps that such a cap leaves an episode at least."""
 
 
 class PolicySpec(Section, frozen=True, kw_only=True):
@@ -467,6 +472,11 @@ def _check_environment(environment: EnvironmentSpec) -> None:
     for place, wrapper in enumerate(environment.wrappers):
         if wrong := wrappers.fault(wrapper):
             raise SpecError(f"environment.wrappers[{place}] {wrong}")
+    if 0.0 < environment.cap <= 1.0:
+        raise SpecError(
+            f"environment.cap is {environment.cap}: must be above 1, since episodes that are all "
+            "cut could never last longer again, or 0 for no cap"
+        )
     for name, value in environment.kwargs.items():
         _check_argument("environment.kwargs", name, value)
 

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol import noise, normalizer
+from protocol.cap import Cap
 from protocol.errors import ShoalError
 from protocol.networks import Tensor
 from protocol.normalizer import NormalizerState, ObservationSums
@@ -34,6 +35,7 @@ class Arithmetic:
         size: number of parameters.
         observation_dims: dimensions of the observation normaliser; 0 where there is none.
         window: versions whose returns may count in an update: 1 + max_staleness.
+        cap: how the length of episodes is bounded by that of earlier ones; None where it is not.
     """
 
     noise: str
@@ -42,6 +44,7 @@ class Arithmetic:
     size: int
     observation_dims: int = 0
     window: int = 1
+    cap: Cap | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +58,8 @@ class State:
         sigma: size of the perturbations that evaluate this version.
         normalizer: observation statistics, or None.
         episodes, steps: how many counted so far.
+        cap: steps after which members' episodes of this version are cut, 0 for never; None where
+            the run has no `Cap`.
     """
 
     version: int
@@ -64,6 +69,7 @@ class State:
     normalizer: NormalizerState | None
     episodes: int = 0
     steps: int = 0
+    cap: int | None = None
 
     def __post_init__(self) -> None:
         """Make the arrays read-only: a state is shared, never changed."""
@@ -159,7 +165,8 @@ def initial_state(arithmetic: Arithmetic, theta: NDArray[np.float32], sigma: flo
     if arithmetic.observation_dims:
         statistics = normalizer.initial_state(arithmetic.observation_dims, arithmetic.window)
     slots = arithmetic.optimizer.initial_slots(arithmetic.size)
-    return State(0, theta, slots, sigma, statistics)
+    cap = None if arithmetic.cap is None else 0
+    return State(0, theta, slots, sigma, statistics, cap=cap)
 
 
 def apply(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> State:
@@ -192,6 +199,9 @@ def apply(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> State:
         statistics = normalizer.advance(
             statistics, [(state.version - version, sums) for version, sums in terms.observations]
         )
+    cap = state.cap
+    if arithmetic.cap is not None:
+        cap = arithmetic.cap.after(cap or 0, terms.episodes, terms.steps)
     return State(
         version=state.version + 1,
         theta=theta,
@@ -200,6 +210,7 @@ def apply(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> State:
         normalizer=statistics,
         episodes=state.episodes + terms.episodes,
         steps=state.steps + terms.steps,
+        cap=cap,
     )
 
 

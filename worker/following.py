@@ -20,13 +20,17 @@ from worker.evaluation.jobs import Normalization
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """What evaluations need of a version; `digest` proves `theta` (float32, shape (size,))."""
+    """What evaluations need of a version; `digest` proves `theta` (float32, shape (size,)).
+
+    `cap`: steps after which members' episodes are cut; 0 where none is for that.
+    """
 
     version: int
     theta: NDArray[np.float32]
     digest: bytes
     sigma: float
     normalization: Normalization | None
+    cap: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,5 +78,6 @@ def _step(reached: State, digest: bytes) -> Step:
         digest=digest,
         sigma=reached.sigma,
         normalization=None if statistics is None else Normalization.of(statistics),
+        cap=reached.cap or 0,
     )
     return Step(reached, point)

@@ -190,6 +190,7 @@ class Workload:
             count=task.count,
             episodes=task.episodes,
             sigma=point.sigma,
+            cap=point.cap if task.kind == "members" else 0,
         )
         return Evaluate(task.task, job, point)
 

@@ -112,6 +112,7 @@ def carried_over(old: RunSpec, new: RunSpec, origin: State) -> State:
         slots=dict(origin.slots) if same else fresh,
         sigma=new.strategy.sigma,
         normalizer=statistics,
+        cap=None if rules.cap is None else 0,
     )
 
 

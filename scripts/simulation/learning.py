@@ -70,7 +70,13 @@ class Learner:
         if known is None:
             state = self._states[version]
             job = EvaluationJob(
-                kind, version, first, count, self.spec.environment.episodes, state.sigma
+                kind,
+                version,
+                first,
+                count,
+                self.spec.environment.episodes,
+                state.sigma,
+                (state.cap or 0) if kind == "members" else 0,
             )
             view = Normalization.of(state.normalizer) if state.normalizer else None
             known = self._known[key] = self._lanes.evaluate(job, state.theta, view)

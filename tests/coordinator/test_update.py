@@ -154,6 +154,18 @@ def test_nothing_arrived_is_no_step() -> None:
     replay.follow(SPEC, RULES, STATES[3], message)
 
 
+def test_the_next_version_is_capped_by_the_length_of_the_episodes_that_counted() -> None:
+    changes = {"episodes": 2, "cap": 1.5, "cap_minimum": 2}
+    spec = spec_of(strategy={"population": 8}, environment=changes)
+    before = replay.initial_state(spec)
+    part = failing(contribution(spec, before, 0, 4), [1])
+    lengths = np.where(part.lengths > 0, 10 * 2, 0)
+    part = msgspec.structs.replace(part, lengths=lengths)
+    made = update.make(spec, replay.arithmetic(spec), before, 1, CloseBatch(0, (part,), ()))
+    assert (made.update.episodes, made.update.steps) == (2 * 6, 10 * 12)
+    assert made.after.cap == 15
+
+
 def test_snapshot_versions_prove_the_whole_state() -> None:
     before = dataclasses.replace(STATES[3], version=SNAPSHOT_EVERY - 1)
     first = (SNAPSHOT_EVERY - 1) * SPEC.directions

@@ -363,7 +363,7 @@ def returns(
     parameters: NDArray[np.float32],
     view: Normalization | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Returns and lengths of a job of members with seeding `pair`."""
+    """Returns and lengths of a job of members with seeding `pair`, cut at the job's own cap."""
     rows = noise.members(
         spec.strategy.noise, spec.seed, job.first, job.count, parameters, job.sigma
     ).reshape(job.count, 2, -1)
@@ -372,7 +372,7 @@ def returns(
         for mirror in range(2):
             for episode in range(job.episodes):
                 seed = noise.episode_seed(spec.seed, (job.first + d) * 65536 + episode)
-                value, length, _ = play(spec, rows[d, mirror], seed, view)
+                value, length, _ = play(spec, rows[d, mirror], seed, view, job.cap)
                 values[d, mirror] += value
                 lengths[d, mirror] += length
     return values / job.episodes, lengths

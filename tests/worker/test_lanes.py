@@ -332,6 +332,23 @@ def test_episode_seeds_follow_the_spec():
     assert seeds("fixed") == [named(0, 1, 2)] * 2
 
 
+def test_a_jobs_own_cap_cuts_its_episodes_wherever_they_are_played():
+    spec = run_spec("CartPole-v1", environment={"max_steps": 40}, normalizer={"enabled": True})
+    theta, view = reference.theta(spec), reference.normalization(spec)
+    lanes, job = lanes_of(spec, 3), replace(members(0, 6, 2), cap=12)
+    beside = lanes.start(members(0, 6), theta, view)
+    found = lanes.evaluate(job, theta, view)
+    returns, lengths = reference.returns(spec, job, theta, view)
+    np.testing.assert_array_equal(found.returns, returns)
+    np.testing.assert_array_equal(found.lengths, lengths)
+    assert lengths.max() == 2 * 12 > lengths.min()
+    assert found.observed is not None and found.observed.count == lengths.sum()
+    whole = beside.take()
+    assert whole is not None and whole.lengths.max() > 12
+    longer = lanes.evaluate(replace(members(0, 6), cap=41), theta, view)
+    assert_same(longer, lanes.evaluate(members(0, 6), theta, view))
+
+
 @pytest.mark.parametrize("most", [1, 3])
 def test_episodes_are_cut_at_the_limit(most):
     spec = run_spec("ToyLadder-v0", environment={"max_steps": most})

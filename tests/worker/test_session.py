@@ -65,6 +65,7 @@ class Desk:
         handshake = Handshake(self.host.run, WORKER, "aaaabb", self.expected)
         chosen = session.Settings(self.credit, "tester", "cpu x1", self.expected is not None)
         self.session = Session(handshake, chosen, Random(5))
+        self.follower = FOLLOWER if self.host.spec == SPEC else Follower(self.host.spec)
 
     def obey(self, commands: list[Command]) -> None:
         for command in commands:
@@ -91,13 +92,13 @@ class Desk:
     def follow(self, command: Any) -> None:
         try:
             if isinstance(command, replica.Begin):
-                step, size = FOLLOWER.begin(), FOLLOWER.snapshot_bytes
+                step, size = self.follower.begin(), self.follower.snapshot_bytes
                 self.obey(self.session.begun(command.ticket, step, size, self.now))
                 return
             if isinstance(command, replica.Apply):
-                step = FOLLOWER.apply(command.before, command.update)
+                step = self.follower.apply(command.before, command.update)
             else:
-                step = FOLLOWER.restore(command.data, command.version)
+                step = self.follower.restore(command.data, command.version)
         except Exception as error:
             self.obey(self.session.failed(command.ticket, error, self.now))
         else:
@@ -511,6 +512,17 @@ def test_a_centre_task_and_one_of_an_earlier_version_are_evaluated_as_asked():
     (result,) = desk.told(messages.Result)
     assert messages.result_arrays(result)[0].shape == (4,)
     assert result.observed == b""
+
+
+def test_members_are_cut_at_the_cap_of_their_version_and_the_centre_never():
+    spec = run_spec("CartPole-v1", environment={"cap": 1.5, "cap_minimum": 20})
+    desk = Desk(host_of(1, spec), credit=3)
+    desk.welcomed()
+    desk.hears_update(0)
+    for version, kind in ((0, "members"), (1, "members"), (1, "centre")):
+        desk.is_told(desk.host.task(first=0, count=1, kind=kind, version=version))
+    caps = {(job.job.version, job.job.kind): job.job.cap for job in desk.jobs}
+    assert caps == {(0, "members"): 0, (1, "members"): 20, (1, "centre"): 0}
 
 
 def test_a_task_ahead_of_the_replica_waits_and_asks_to_catch_up():

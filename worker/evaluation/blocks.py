@@ -78,7 +78,7 @@ class Block:
                 for seed in seeds
             ]
         view = _view(spec, normalization, self.sums)
-        self.play = Play(instances, policy, episodes, parameters, view)
+        self.play = Play(instances, policy, episodes, parameters, view, job.cap)
 
     def harvest(self) -> Evaluation | None:
         """What is finished, up to the first that is not, and was not given away before."""

@@ -197,6 +197,7 @@ class Evaluator:
             request.count,
             request.episodes,
             request.sigma,
+            request.cap,
         )
         playing = self.lanes.start(job, *self.versions[request.version])
         self.parts[playing] = request.part

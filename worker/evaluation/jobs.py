@@ -32,6 +32,7 @@ class EvaluationJob:
         count: directions, two members each; for the centre episodes.
         episodes: per member; the centre's are counted by `count` alone.
         sigma: size of the perturbation, in standard deviations of the noise.
+        cap: steps after which its episodes are cut if nothing cuts them before; 0 for never.
     """
 
     kind: TaskKind
@@ -40,6 +41,7 @@ class EvaluationJob:
     count: int
     episodes: int = 1
     sigma: float = 0.0
+    cap: int = 0
 
     @property
     def shape(self) -> tuple[int, ...]:

@@ -67,6 +67,7 @@ class Evaluate(Message, frozen=True, tag=4):
     count: int
     episodes: int
     sigma: float
+    cap: int
 
 
 class Cancel(Message, frozen=True, tag=5):

@@ -105,9 +105,11 @@ class Play:
         episodes: list[Episode],
         parameters: NDArray[np.float32],
         view: View,
+        cap: int = 0,
     ) -> None:
+        """`cap`: steps after which an episode is cut, if the maker's limit is no less; 0 never."""
         self.instances, self.policy = instances, policy
-        self.limit = instances.maker.limit
+        self.limit = min(filter(None, (instances.maker.limit, cap)), default=0)
         self.episodes, self.parameters, self.view = episodes, parameters, view
         self.totals = np.zeros(len(episodes))
         self.lengths = np.zeros(len(episodes), dtype=np.int64)
