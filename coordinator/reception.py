@@ -134,6 +134,7 @@ class Reception:
     def _hear_hello(self, id: SessionId, payload: bytes) -> None:
         version, digest = self._versions.current.version, self._versions.digest
         greeting = self._peers.greet(id, payload, version, digest)
+        self.turns.greeted(id)
         hello = greeting.hello
         if not greeting.refused and self._is_behind(hello.version):
             return

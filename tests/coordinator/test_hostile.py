@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import get_args
@@ -15,8 +16,10 @@ import pytest
 
 from coordinator import peers
 from protocol import topics
+from protocol.address import parse_address
 from protocol.envelope import plain, sealed, signed
 from protocol.identity import Identity, SessionKeys, lease_token, new_nonce, new_session
+from protocol.link import Link
 from protocol.messages import (
     Acknowledge,
     Beat,
@@ -37,7 +40,7 @@ from protocol.messages import (
 from protocol.packing import MAX_MESSAGE, pack_integers, pack_reals
 from protocol.spec import PROTOCOL_VERSION
 from protocol.state import params_hash
-from tests.coordinator.runs import Led, led, spec_of, states_of
+from tests.coordinator.runs import Led, broker, led, spec_of, states_of
 from tests.coordinator.scripted import DEADLINE, ScriptedWorker, evaluate
 
 SPEC = spec_of(normalizer={"enabled": True}, stop={"updates": 4})
@@ -347,6 +350,59 @@ async def test_results_that_lie_are_refused_with_the_reason(tmp_path: Path) -> N
             assert reason in heard.reasons[result.task], name
             assert heard.acknowledged[result.task] == "refused", name
             assert stage.standing() == before, name
+
+
+async def test_a_false_hello_takes_nobody_the_turn(tmp_path: Path) -> None:
+    """It comes in the name of one who waits for a welcome, before its turn."""
+    async with led(SPEC, tmp_path) as run, run.worker(credit=0) as mallory:
+        await mallory.until(lambda: mallory.key is not None)
+        honest = run.worker()
+        honest.link.publish = lambda *_, **__: True  # type: ignore[method-assign]
+        topic = topics.request(run.run_id, honest.identity.worker, honest.session)
+        false = signed(
+            mallory.identity, "hello", (run.run_id, honest.session), _hello(honest.identity)
+        )
+        for payload in (honest.say_hello(), false, false):
+            run.server._on_message(topic, payload)
+        async with asyncio.timeout(DEADLINE):
+            while len(run.server._pool.sessions) < 2:
+                await asyncio.sleep(0)
+
+
+async def test_whatever_workers_say_may_be_said_again_by_others(tmp_path: Path) -> None:
+    """Each of their messages comes three times more, in the order in which they came."""
+    spec = spec_of(
+        normalizer={"enabled": True}, stop={"updates": 12}, pool={"max_staleness": 0, "quorum": 1.0}
+    )
+    again: Counter[tuple[str, bytes]] = Counter()
+    async with (
+        broker(tmp_path / "broker", "mosquitto") as url,
+        led(spec, tmp_path, url) as run,
+        run.worker(speed=1e6) as one,
+        run.worker(speed=1e6) as other,
+    ):
+
+        def echo(topic: str, payload: bytes) -> None:
+            again[topic, payload] += 1
+            if again[topic, payload] <= 3:
+                eve.publish(topic, payload, qos=1)
+
+        eve = Link(
+            parse_address(url),
+            client_id="eve",
+            on_message=echo,
+            subscriptions={
+                f"shoal/1/{run.run_id}/{kind}/#": 1 for kind in ("req", "results", "status")
+            },
+        )
+        listening = asyncio.ensure_future(eve.run())
+        outcome = await run.outcome()
+        listening.cancel()
+        await asyncio.gather(listening, return_exceptions=True)
+    assert outcome.params_hash == params_hash(states_of(spec, 12)[-1].theta)
+    assert sum(count > 3 for count in again.values()) > 10, "little was said again"
+    for worker in (one, other):
+        assert "refused" not in worker.heard.acknowledged.values()
 
 
 async def test_a_late_twin_of_a_result_changes_nothing(tmp_path: Path) -> None:
