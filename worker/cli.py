@@ -82,6 +82,13 @@ def join(
             help="Module that may register environments or hold the policy; repeatable.",
         ),
     ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            help="Where policies are computed: cpu; cuda or cuda:1, a GPU, by PyTorch; or auto: "
+            "on a GPU where there is one and the policy gains by it."
+        ),
+    ] = "auto",
     upload_limit: Annotated[
         str,
         typer.Option(
@@ -116,6 +123,9 @@ def join(
     children = cores_granted(cores, usable_cores())
     share = share_of_a_core(cpu_share)
     limit = bytes_per_second(upload_limit)
+    from worker.policies.devices import parse as parse_device
+
+    policies_on = parse_device(device)
     memory = bytes_of_memory(memory_limit)
 
     from protocol.address import parse_address
@@ -135,6 +145,7 @@ def join(
         memory_limit=memory,
         credit=credit,
         allowed=tuple(allow_module or ()),
+        device=policies_on,
         once=once,
         upload_limit=limit,
     )

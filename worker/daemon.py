@@ -63,7 +63,8 @@ class Settings:
         cpu_share: of a core that each of them may use.
         memory_limit: bytes that each of them may take; None for a fair part of what is free.
         credit: tasks held at once.
-        allowed: modules that may register environments.
+        allowed: modules that may register environments or hold the policy.
+        device: that policies are computed on; see `devices`.
         once: end, instead of waiting, where broker or run are not there.
         upload_limit: bytes per second that peers get at most; 0: none.
     """
@@ -75,6 +76,7 @@ class Settings:
     memory_limit: int | None = None
     credit: int = 2
     allowed: tuple[str, ...] = ()
+    device: str = "cpu"
     once: bool = False
     upload_limit: float = UPLOAD_LIMIT
 
@@ -157,7 +159,9 @@ class Daemon:
         chosen = session.Settings(
             credit=self.settings.credit,
             name=self.settings.name or self._identity.worker[:6],
-            device=news.device(self.settings.children, self.settings.cpu_share),
+            device=news.device(
+                self.settings.children, self.settings.cpu_share, self.settings.device
+            ),
             checked=self.settings.address.fingerprint is not None,
             upload_limit=self.settings.upload_limit,
         )
@@ -322,7 +326,9 @@ class Daemon:
         evaluators = self._evaluators
         assert evaluators is not None
         try:
-            await evaluators.start(spec, self.settings.children, self.settings.allowed)
+            await evaluators.start(
+                spec, self.settings.children, self.settings.allowed, self.settings.device
+            )
         except EnvironmentUnavailable as error:
             self._do(self._the_session.cannot_evaluate(str(error), now()))
 

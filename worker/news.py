@@ -104,9 +104,10 @@ def idle_because(
     return "waiting for a task"
 
 
-def device(children: int, share: float) -> str:
+def device(children: int, share: float, device: str = "cpu") -> str:
     """What runs the evaluations, for the host."""
-    return f"cpu x{children}" + (f" at {_percent(share)}" if share < 1.0 else "")
+    policies = f", {device}" if device.startswith("cuda") else ""
+    return f"cpu x{children}" + policies + (f" at {_percent(share)}" if share < 1.0 else "")
 
 
 def ready(speed: float, ready: int, children: int, share: float, memory: float) -> str:

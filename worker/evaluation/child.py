@@ -154,7 +154,7 @@ class Evaluator:
 
             spec = self.spec = from_bytes(request.spec)
             maker = environments.maker(spec.environment, request.allowed)
-            grant = Grant(request.allowed)
+            grant = Grant(request.allowed, request.device)
             found = probe(spec, maker, self.trial_pulse, request.trial, grant)
             self.lanes = Lanes(spec, found.maker, found.lanes, fresh=found.fresh, grant=grant)
             if request.share < 1.0:

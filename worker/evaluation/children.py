@@ -125,18 +125,25 @@ class Evaluators:
         self._watching = asyncio.create_task(self._watch())
 
     async def start(
-        self, run_spec: RunSpec, children: int = 1, allowed: Sequence[str] = ()
+        self,
+        run_spec: RunSpec,
+        children: int = 1,
+        allowed: Sequence[str] = (),
+        device: str = "cpu",
     ) -> None:
         """Start the children, unless they are prepared, and wait until one can evaluate.
 
         Args:
-            allowed: modules that the volunteer lets register environments.
+            allowed: modules that the volunteer lets register environments or hold the policy.
+            device: that policies are computed on; see `devices`.
 
         Raises:
             EnvironmentUnavailable: this machine can't run the environment, and why.
         """
         self._spec = run_spec
-        self._configure = pipe.Configure(spec.to_bytes(run_spec), tuple(allowed), self.share)
+        self._configure = pipe.Configure(
+            spec.to_bytes(run_spec), tuple(allowed), self.share, device
+        )
         self._configured.set()
         if self._started is None:
             self.prepare(children)

@@ -14,7 +14,6 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol import noise
 from protocol.spec import RunSpec
 from worker.evaluation.blocks import Block
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization, join, split
@@ -76,11 +75,11 @@ def vector_lanes(size: int) -> int:
     return max(FEWEST_LANES, min(MOST_VECTOR_LANES, LANES_BYTES // (4 * size)))
 
 
-def suited_lanes(spec: RunSpec, maker: Maker, step_seconds: float) -> int:
+def suited_lanes(spec: RunSpec, maker: Maker, step_seconds: float, grant: Grant = NOTHING) -> int:
     """How many lanes suit a run's policy and its environment, whose steps take so long."""
     if isinstance(maker, VectorMaker):
-        return max(vector_lanes(spec.size), FEWEST_TOGETHER if making.together(spec) else 0)
-    count = lanes_together if making.together(spec) else lane_count
+        return max(vector_lanes(spec.size), FEWEST_TOGETHER if making.together(spec, grant) else 0)
+    count = lanes_together if making.together(spec, grant) else lane_count
     return count(spec.size, step_seconds)
 
 
@@ -231,12 +230,10 @@ class Lanes:
         """What a block plays, in the first rows; it and `theta` are in the policy's order."""
         if job.kind == "centre":
             return theta[np.newaxis]
-        count = 2 * job.count
-        rows = self._rows.pop() if self._rows else np.empty((0, theta.size), np.float32)
-        if len(rows) < count:
-            rows = np.empty((count, theta.size), np.float32)
-        seed, kind, order = self.spec.seed, self.spec.strategy.noise, self.policy.order
-        noise.members(kind, seed, job.first, job.count, theta, job.sigma, rows[:count], order)
+        room = self._rows.pop() if self._rows else None
+        rows: NDArray[np.float32] = self.policy.members(
+            job.first, job.count, theta, job.sigma, room
+        )
         return rows
 
     def close(self) -> None:
@@ -291,5 +288,8 @@ class Lanes:
         if job.kind == "centre":
             return [job]
         pair_bytes = max(8 * self.spec.size, 32 * self.spec.environment.observation.size)
-        most = min(BLOCK_BYTES // pair_bytes, BLOCK_EPISODES // (2 * job.episodes))
+        most = min(
+            (self.policy.block_bytes or BLOCK_BYTES) // pair_bytes,
+            BLOCK_EPISODES // (2 * job.episodes),
+        )
         return split(job, math.ceil(job.count / max(1, most)))

@@ -36,6 +36,8 @@ class Configure(Message, frozen=True, tag=1):
     allowed: tuple[str, ...]
     share: float
     """of a core that evaluation may use"""
+    device: str = "cpu"
+    """as the volunteer asked for it"""
     trial: int = 0
     """which directions are tried out; see `probe`"""
 

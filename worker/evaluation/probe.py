@@ -81,6 +81,8 @@ class RecordingMaker:
     def __init__(self, maker: Maker) -> None:
         self.maker = maker
         self.record = hashlib.blake2b(digest_size=16)
+        self.numerics = b""
+        """what else every record has"""
 
     def make(self) -> Environment:
         """A new recorded instance."""
@@ -98,6 +100,7 @@ class RecordingMaker:
 
     def take(self) -> bytes:
         """The digest of the record, which begins anew."""
+        self.record.update(self.numerics)
         digest = self.record.digest()
         self.record = hashlib.blake2b(digest_size=16)
         return digest
@@ -140,7 +143,7 @@ def probe(
             told = _rehearse(spec, vector, job, pulse, grant, fresh=False)
             maker = vector if told == (numeric_class, numeric_class) else maker
     speed, step_seconds = _speed(spec, maker, job, pulse, grant, fresh=fresh)
-    count = suited_lanes(spec, maker, step_seconds)
+    count = suited_lanes(spec, maker, step_seconds, grant)
     return Findings(numeric_class, fresh, speed, step_seconds, maker, count)
 
 
@@ -157,6 +160,7 @@ def _rehearse(
     """Digests of the probe episodes' trajectories, played twice in one lane."""
     recording = RecordingMaker(maker)
     lanes = Lanes(spec, recording, 1, fresh=fresh, grant=grant)
+    recording.numerics = lanes.policy.numerics.encode()
     _play(spec, lanes, job, pulse)
     first = recording.take()
     _play(spec, lanes, job, pulse)
@@ -169,9 +173,9 @@ def _speed(
 ) -> tuple[float, float]:
     """Steps per second, and processor time of one."""
     if isinstance(maker, VectorMaker):
-        count = suited_lanes(spec, maker, 0.0)
+        count = suited_lanes(spec, maker, 0.0, grant)
     else:
-        count = FEWEST_TOGETHER if together(spec) else FEWEST_LANES
+        count = FEWEST_TOGETHER if together(spec, grant) else FEWEST_LANES
     job = dataclasses.replace(job, count=max(job.count, count // 2))
     lanes = Lanes(spec, ShortMaker(maker), count, fresh=fresh, grant=grant)
     _play(spec, lanes, job, pulse)  # makes the instances

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import copy
 import inspect
+import os
+import platform
 import re
 import warnings
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -133,20 +136,24 @@ class ModulePolicy(Policy):
     def __init__(self, spec: RunSpec, lanes: int, module: nn.Module, device: str = "cpu") -> None:
         """Raises `PolicyUnavailable` where the module can't be this run's policy."""
         super().__init__(spec, lanes)
+        # Before the device is used: the same sums each time, in full precision.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
         torch.set_num_threads(1)
         torch.backends.mha.set_fastpath_enabled(False)  # it has no rule for batches
         self.order = np.arange(spec.size, dtype=np.int32)
         self._name = spec.policy.module or spec.policy.kind
-        self._device = torch.device(device)
+        self.device = torch.device(device)
         seen = spec.environment.observation
         self._shape = (1, *(seen.shape if isinstance(seen, Box) else (seen.size,)))
         self._outputs = spec.environment.action.size
-        self._module, self._replaced = recurrence.replace(module.to(self._device))
+        self._module, self._replaced = recurrence.replace(module.to(self.device))
         with torch.inference_mode():
             self._traits = self._examine()
             self._wide, why, slow = self._try_out(spec.size, -(-lanes // LANES_STEP) * LANES_STEP)
             self._batches = [self._batch(self._wide) for _ in range(-(-lanes // self._wide))]
         self.path = "loop" if why else "vmap"
+        self.numerics = numerics(self.device)
         if why:
             self.remark = f"{self._name}: lanes are computed one after the other: {why}"
         elif slow:
@@ -184,23 +191,29 @@ class ModulePolicy(Policy):
     def _take_up(self, begun: NDArray[np.int64], parameters: NDArray[np.float32]) -> None:
         """Give lanes in which an episode begins their parameters."""
         self._fresh[begun] = False
-        rows = torch.from_numpy(parameters[self.rows[begun]]).to(self._device)
+        rows = self._rows_of(parameters, self.rows[begun])
         for number, batch in enumerate(self._batches):
             inside = begun // self._wide == number
             if inside.any():
-                places = torch.from_numpy(begun[inside] % self._wide).to(self._device)
-                batch.begin(places, rows[torch.from_numpy(inside).to(self._device)])
+                places = torch.from_numpy(begun[inside] % self._wide).to(self.device)
+                batch.begin(places, rows[torch.from_numpy(inside).to(self.device)])
+
+    def _rows_of(self, parameters: Any, rows: NDArray[np.int64]) -> Tensor:
+        """Those rows of members, or of theta alone, on the device."""
+        if isinstance(parameters, Tensor):
+            return parameters[torch.from_numpy(rows).to(self.device)]
+        return torch.from_numpy(parameters[rows]).to(self.device)
 
     def _compute(self, batch: Batch, first: int, places: NDArray[np.int64]) -> None:
         """The results of the lanes at these places of a batch, whose states are moved on."""
         end = first + self._wide
-        inputs = torch.from_numpy(self._inputs[first:end]).to(self._device)
+        inputs = torch.from_numpy(self._inputs[first:end]).to(self.device)
         inputs = inputs.view(-1, *self._shape)
         if self.path == "vmap":
             outputs, states = self._together(batch.parameters, inputs, batch.states)
             self._results[first:end] = outputs.numpy(force=True)
             if states:
-                moved = torch.from_numpy(places).to(self._device)
+                moved = torch.from_numpy(places).to(self.device)
                 batch.remember(None if len(places) == len(inputs) else moved, states)
             return
         for place in places.tolist():
@@ -211,7 +224,7 @@ class ModulePolicy(Policy):
 
     def _batch(self, lanes: int) -> Batch:
         named = ((name, tuple(value.shape)) for name, value in self._module.named_parameters())
-        return Batch(named, self._traits.states, lanes, self._device)
+        return Batch(named, self._traits.states, lanes, self.device)
 
     def _one(
         self, parameters: dict[str, Tensor], inputs: Tensor, states: list[Tensor]
@@ -239,7 +252,7 @@ class ModulePolicy(Policy):
         """What the module gives for an observation. Raises `PolicyUnavailable`."""
         module = copy.deepcopy(self._module)
         before = [buffer.clone() for buffer in module.buffers()]
-        inputs = _noise(self._shape, 0).to(self._device)
+        inputs = _noise(self._shape, 0).to(self.device)
         try:
             given, again = (_call(module, inputs) for _ in range(2))
         except Exception as error:
@@ -286,13 +299,13 @@ class ModulePolicy(Policy):
         if size > LARGEST_TOGETHER:
             return lanes, f"with {size:,} parameters that saves nothing", []
         theta = torch.cat([value.reshape(-1) for value in self._module.parameters()])
-        rows = theta + 0.1 * _noise((4, size), 1).to(self._device)
-        inputs = _noise((4, *self._shape), 2).to(self._device)
+        rows = theta + 0.1 * _noise((4, size), 1).to(self.device)
+        inputs = _noise((4, *self._shape), 2).to(self.device)
 
         def repeated(count: int) -> tuple[Tensor, Batch, Tensor]:
             """Outputs of so many lanes that are four over and over."""
             batch = self._batch(count)
-            places = torch.arange(count, device=self._device)
+            places = torch.arange(count, device=self.device)
             batch.begin(places, rows[places % 4])
             seen = inputs[places % 4]
             return self._together(batch.parameters, seen, batch.states)[0], batch, seen
@@ -324,6 +337,26 @@ class ModulePolicy(Policy):
         same = torch.equal(many, few[:4].repeat(lanes // 4, 1))
         slow = {op for one in said for op in WITHOUT_RULE.findall(str(one.message))}
         return (lanes if same else LANES_STEP), "", sorted(slow)
+
+
+def numerics(device: torch.device) -> str:
+    """What decides the last bits of what PyTorch computes: versions, and the device's kind."""
+    parts: list[Any] = [torch.__version__, device.type]
+    if device.type == "cuda":
+        parts += [torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)]
+        parts += [torch.version.cuda, torch.backends.cudnn.version()]
+    else:
+        parts += [_processor(), torch.backends.cpu.get_cpu_capability(), torch.__config__.show()]
+    return " ".join(map(str, parts))
+
+
+def _processor() -> str:
+    """The processor's model: libraries choose their code by it."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    return next((line for line in lines if line.startswith("model name")), platform.machine())
 
 
 def _call(module: nn.Module, inputs: Tensor) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from protocol.spec import RunSpec
+from worker.policies import devices
 from worker.policies.cnn import CnnPolicy
 from worker.policies.dense import DensePolicy
 from worker.policies.gru import GruPolicy
@@ -23,9 +24,11 @@ class Grant(NamedTuple):
 
     Attributes:
         modules: packages and modules that may hold a policy's class.
+        device: as `devices.parse` lets it through.
     """
 
     modules: tuple[str, ...] = ()
+    device: str = devices.CPU
 
 
 NOTHING = Grant()
@@ -34,19 +37,31 @@ NOTHING = Grant()
 def make(spec: RunSpec, lanes: int, grant: Grant = NOTHING) -> Policy:
     """The run's policy on so many lanes.
 
-    Raises `PolicyUnavailable`.
+    Raises `PolicyUnavailable`, `DeviceError`.
     """
+    # PyTorch takes seconds to load: our own kernels do without it.
     if spec.policy.kind == "module":
-        # PyTorch takes seconds to load, and only modules need it.
         from worker.policies import modules
-        from worker.policies.batched import ModulePolicy
 
         module = modules.load(spec.policy.module, spec.policy.arguments, grant.modules)
         modules.require_same(spec.policy.module, module, spec.policy.parameters)
+        device = devices.choose(grant.device, spec)
+    else:
+        device = devices.choose(grant.device, spec)
+        if device == devices.CPU:
+            return BUILT_IN[spec.policy.kind](spec, lanes)
+        from worker.policies.forms import form
+
+        module = form(spec)
+    if device == devices.CPU:
+        from worker.policies.batched import ModulePolicy
+
         return ModulePolicy(spec, lanes, module)
-    return BUILT_IN[spec.policy.kind](spec, lanes)
+    from worker.policies.on_device import DevicePolicy
+
+    return DevicePolicy(spec, lanes, module, device)
 
 
-def together(spec: RunSpec) -> bool:
+def together(spec: RunSpec, grant: Grant = NOTHING) -> bool:
     """Whether a step of many lanes costs the policy about as much as one of few."""
-    return spec.policy.kind == "module"
+    return spec.policy.kind == "module" or devices.choose(grant.device, spec) != devices.CPU

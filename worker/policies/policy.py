@@ -9,6 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from protocol import noise
 from protocol.kernels import observe_frame
 from protocol.spec import RunSpec
 from worker.policies.actions import Actions
@@ -81,12 +82,19 @@ class Policy(ABC):
         path: how lanes are computed: `kernel`, ours; by PyTorch `vmap`, together, or `loop`, one
             after the other.
         remark: a line on that for people, empty where there is nothing to say.
+        numerics: what decides the last bits of outputs beside the environment; empty for our own
+            kernels, which give the same on any machine.
+        block_bytes: what the members that are built at once may take; 0 where the policy does not
+            care.
     """
 
     path = "kernel"
     remark = ""
+    numerics = ""
+    block_bytes = 0
 
     def __init__(self, spec: RunSpec, lanes: int) -> None:
+        self._noise = spec.strategy.noise, spec.seed
         self.inputs = Inputs(spec.environment.observation, lanes)
         self.observations, self.targets = self.inputs.vectors, self.inputs.targets
         self.actions = Actions(spec, lanes)
@@ -94,6 +102,26 @@ class Policy(ABC):
         self.rows = np.zeros(lanes, dtype=np.int64)
         self.slots = np.full(lanes, -1, dtype=np.int64)
         self.outputs = np.empty((lanes, spec.environment.action.size), dtype=np.float32)
+
+    def members(
+        self,
+        first: int,
+        count: int,
+        theta: NDArray[np.float32],
+        sigma: float,
+        room: Any = None,
+    ) -> Any:
+        """Both members of so many directions, + and -, in the first rows of what `act` takes.
+
+        Args:
+            theta: shape (size,), in the policy's `order`, as members are.
+            room: what an earlier call gave and nobody needs any more; it is written over.
+        """
+        if room is None or len(room) < 2 * count:
+            room = np.empty((2 * count, theta.size), dtype=np.float32)
+        kind, seed = self._noise
+        noise.members(kind, seed, first, count, theta, sigma, room[: 2 * count], self.order)
+        return room
 
     def begin(self, lane: int, row: int, slot: int, seed: int) -> None:
         """An episode with that seed begins in the lane, with that row of the parameters and slot of
@@ -113,7 +141,8 @@ class Policy(ABC):
 
         Args:
             lanes: int64, shape (l,).
-            parameters: members in the policy's `order`; `rows` points into it.
+            parameters: what `members` gave, or theta in the policy's `order`, shape (1, size);
+                `rows` points into it.
         """
         self.inputs.read(lanes)
         if self.forward(lanes, parameters, view):

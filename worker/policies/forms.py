@@ -1,0 +1,92 @@
+"""The built-in policies as PyTorch modules, for devices that our own kernels don't run on."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from protocol import networks
+from protocol.spec import RunSpec, seen_image
+
+States = tuple[Tensor, ...]
+
+
+class Dense(nn.Module):
+    """`linear` and `mlp`."""
+
+    def __init__(self, spec: RunSpec, widths: list[int]) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
+        self._activation = torch.relu if spec.policy.activation == "relu" else torch.tanh
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Outputs, shape (batch, outputs)."""
+        current = observations.flatten(1)
+        for number, layer in enumerate(self.layers):
+            current = layer(self._activation(current) if number else current)
+        return current
+
+
+class Gru(nn.Module):
+    """`gru`."""
+
+    def __init__(self, inputs: int, hidden: tuple[int, ...], outputs: int) -> None:
+        super().__init__()
+        self.gru = nn.ModuleList(map(nn.GRUCell, (inputs, *hidden), hidden))
+        self.readout = nn.Linear(sum(hidden), outputs)
+
+    def forward(self, observations: Tensor, states: States | None = None) -> tuple[Tensor, States]:
+        """Outputs, shape (batch, outputs), and the layers' states."""
+        current, moved = observations.flatten(1), []
+        for number, cell in enumerate(self.gru):
+            current = cell(current, None if states is None else states[number])
+            moved.append(current)
+        return self.readout(torch.cat(moved, 1)), tuple(moved)
+
+
+class Cnn(Dense):
+    """`cnn`."""
+
+    def __init__(self, spec: RunSpec) -> None:
+        seen, policy = seen_image(spec.environment), spec.policy
+        sizes = networks.feature_sizes(seen, policy.convolutions)
+        outputs = spec.environment.action.size
+        super().__init__(spec, [math.prod(sizes[-1]), *policy.hidden, outputs])
+        layers = self.layers
+        del self.layers  # the convolutions' parameters come first
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(size[0], channels, kernel, stride)
+            for size, (channels, kernel, stride) in zip(sizes, policy.convolutions, strict=False)
+        )
+        self.layers = layers
+        self._image = seen
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Outputs, shape (batch, outputs)."""
+        image = self._image
+        if image.channels_first:
+            current = observations.reshape(-1, image.channels, image.height, image.width)
+        else:
+            current = observations.reshape(-1, image.height, image.width, image.channels)
+            current = current.permute(0, 3, 1, 2)
+        for convolution in self.convolutions:
+            current = self._activation(convolution(current))
+        return super().forward(current)
+
+
+def form(spec: RunSpec) -> nn.Module:
+    """A run's built-in policy as a module, whose parameters are `spec.tensors`, named as there.
+
+    Their values are of no account.
+    """
+    inputs, outputs = spec.environment.observation.size, spec.environment.action.size
+    if spec.policy.kind == "gru":
+        made: nn.Module = Gru(inputs, spec.policy.hidden, outputs)
+    elif spec.policy.kind == "cnn":
+        made = Cnn(spec)
+    else:
+        made = Dense(spec, [spec.layers[0][0], *(many for _, many in spec.layers)])
+    return made.eval().requires_grad_(False)
