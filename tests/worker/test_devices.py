@@ -77,7 +77,9 @@ def test_members_of_a_device_are_those_of_the_protocol_bit_for_bit(kind, first, 
 
 
 def test_episodes_on_a_device_are_those_of_our_kernels():
-    spec = run_spec("Pendulum-v1", policy={"kind": "gru", "hidden": [6]})
+    spec = run_spec(
+        "Pendulum-v1", policy={"kind": "gru", "hidden": [6]}, environment={"max_steps": 40}
+    )
     maker = environments.maker(spec.environment)
     theta = reference.theta(spec)
     job = EvaluationJob("members", 0, 2, 20, sigma=0.2)
