@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib.util
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,14 @@ from worker.evaluation.children import Evaluators
 from worker.evaluation.jobs import EnvironmentUnavailable, EvaluationJob, Normalization
 
 PEERS = Path(__file__).parent / "peers"
-PEER_TURNS = 3
+OUR_TURNS, PEER_TURNS = 5, 3
 MLP, CHEETAH = {"kind": "mlp", "hidden": [32]}, {"kind": "mlp", "hidden": [64, 64]}
 GRU = {"kind": "gru", "hidden": [5, 5]}  # 367 parameters
 LARGE = {"kind": "mlp", "hidden": [512, 1900]}  # 981,062 parameters
 LARGE_PAIRS, GRU_PAIRS = 128, 256
+MODULE_STEPS = (
+    100  # of an episode: modules play many lanes, which long episodes would fill for long
+)
 PORTABLE_ES = 87.0
 """Steps per second of portable-es with 6 workers on two cores, on a machine like ours."""
 
@@ -89,6 +93,7 @@ def subject(
     *,
     normalized: bool,
     theta: Callable[[RunSpec], NDArray[np.float32]] = lambda spec: initial_state(spec).theta,
+    max_steps: int = 0,
 ) -> bench.Subject:
     """Members of that policy around `theta`, by default those of an untrained run."""
     found = describe(environment, {})
@@ -99,6 +104,7 @@ def subject(
                 "id": environment,
                 "observation": found["observation"],
                 "action": found["action"],
+                "max_steps": max_steps,
             },
             "policy": policy,
             "strategy": {"sigma": sigma},
@@ -123,53 +129,78 @@ def balancing(spec: RunSpec) -> NDArray[np.float32]:
     return theta
 
 
-def cartpole(options: Options) -> list[Figure]:
+def cartpole(options: Options) -> Iterator[Figure]:
     """MLP 4-32-2, short and long episodes, without the normaliser and with it."""
-    figures = []
     for kind, theta, sigma in (("short", zeros, 0.5), ("long", balancing, 1e-3)):
         for normalized in (False, True):
             what = subject("CartPole-v1", MLP, sigma, normalized=normalized, theta=theta)
             row = f"CartPole MLP 4-32-2, {kind}{', normaliser' if normalized else ''}"
-            figures += beside_bare(row, what, 0.80, options)
+            yield from beside_bare(row, what, 0.80, options)
             if not normalized:
-                figures += beside_peers(row, what, kind, options)
-    return figures
+                yield from beside_peers(row, what, kind, options)
 
 
-def cheetah(options: Options) -> list[Figure]:
+def cheetah(options: Options) -> Iterator[Figure]:
     """HalfCheetah-v5, MLP 17-64-64-6."""
-    figures = []
     for normalized, target in ((False, 0.95), (True, 0.92)):
         row = f"HalfCheetah MLP 17-64-64-6{', normaliser' if normalized else ''}"
         try:
             what = subject("HalfCheetah-v5", CHEETAH, 0.1, normalized=normalized)
         except EnvironmentUnavailable as error:
-            return [Figure(row, "bare loop", skipped=str(error))]
-        figures += beside_bare(row, what, target, options)
-    return figures
+            yield Figure(row, "bare loop", skipped=str(error))
+            return
+        yield from beside_bare(row, what, target, options)
 
 
-def gru(options: Options) -> list[Figure]:
+def gru(options: Options) -> Iterator[Figure]:
     """Gated recurrent units of 367 parameters, 512 untrained members of CartPole-v1."""
     what = subject("CartPole-v1", GRU, 0.1, normalized=False)
     row = f"CartPole GRU {what.spec.size}, untrained"
-    figures = beside_bare(row, what, None, options)
+    yield from beside_bare(row, what, None, options)
     by_clock, by_cpu = asyncio.run(in_processes(what, 2, options.seconds))
-    for name, rate in (("clock", by_clock), ("CPU time, twice a core's", by_cpu)):
-        figures.append(
-            Figure(
-                f"{row}, two processes, by the {name}",
-                "portable-es, 6 workers (measured before)",
-                rate,
-                PORTABLE_ES,
-                value=rate / PORTABLE_ES,
-                target=1000.0 if name == "clock" else None,
-            )
+    for name, rate in (("by the clock", by_clock), ("by CPU time", by_cpu)):
+        yield Figure(
+            f"{row}, two processes, {name}",
+            "portable-es, 6 workers (measured before)",
+            rate,
+            PORTABLE_ES,
+            value=rate / PORTABLE_ES,
+            target=1000.0 if name == "by the clock" else None,
         )
-    return figures
 
 
-def large(options: Options) -> list[Figure]:
+def module(options: Options) -> Iterator[Figure]:
+    """A PyTorch module, by `torch.func`, beside the built-in policy with the same parameters."""
+    if importlib.util.find_spec("torch") is None:
+        yield Figure("torch module", "built-in MLP", skipped="not installed: torch")
+        return
+    for environment, widths, theta, sigma in (
+        ("CartPole-v1", [4, 32, 2], balancing, 1e-3),
+        ("HalfCheetah-v5", [17, 64, 64, 6], zeros, 0.1),
+    ):
+        row = f"{environment} torch module {'-'.join(map(str, widths))}"
+        policy = {"kind": "mlp", "hidden": widths[1:-1]}
+        try:
+            built_in = subject(
+                environment, policy, sigma, normalized=False, theta=theta, max_steps=MODULE_STEPS
+            )
+        except EnvironmentUnavailable as error:
+            yield Figure(row, "built-in MLP", skipped=str(error))
+            continue
+        changes = {
+            "policy": {
+                "kind": "module",
+                "module": "scripts.torch_mlp:Mlp",
+                "arguments": {"widths": widths},
+            },
+            "strategy": {"sigma": sigma},
+            "environment": {"max_steps": MODULE_STEPS},
+        }
+        ours = replace(bench.untrained(environment, changes, ["scripts"]), theta=built_in.theta)
+        yield beside_each_other(row, ours, "built-in MLP", built_in, 0.5, options)
+
+
+def large(options: Options) -> Iterator[Figure]:
     """An MLP of about 1,000,000 parameters, 256 members of CartPole-v1."""
     what = subject("CartPole-v1", LARGE, 0.5, normalized=False, theta=zeros)
     row = f"CartPole MLP 4-512-1900-2, {2 * LARGE_PAIRS} members"
@@ -180,49 +211,59 @@ def large(options: Options) -> list[Figure]:
     peak = asyncio.run(peak_of_a_child(what))
     versions = 1
     bound = 3 * what.spec.size * (lanes + versions) * 4 + 500_000_000
-    return [
-        Figure(row, "noise of all time", 0.0, 0.0, "", share, 0.10, most=True),
-        Figure(
-            row,
-            f"memory of {lanes} lanes, a version",
-            peak / 1e6,
-            bound / 1e6,
-            "MB",
-            peak / bound,
-            1.0,
-            most=True,
-        ),
-    ]
+    yield Figure(row, "noise of all time", 0.0, 0.0, "", share, 0.10, most=True)
+    beside = f"memory allowed for {lanes} lanes, a version"
+    yield Figure(row, beside, peak / 1e6, bound / 1e6, "MB", peak / bound, 1.0, most=True)
 
 
-ROWS: dict[str, Callable[[Options], list[Figure]]] = {
+ROWS: dict[str, Callable[[Options], Iterator[Figure]]] = {
     "cartpole": cartpole,
     "cheetah": cheetah,
     "gru": gru,
+    "module": module,
     "large": large,
 }
 
 
 def beside_bare(
     row: str, what: bench.Subject, target: float | None, options: Options
-) -> list[Figure]:
+) -> Iterator[Figure]:
     """One process beside the bare environment loop."""
     found = bench.measure(what, options.seconds)
-    return [
-        Figure(
-            row,
-            "bare loop, random actions",
-            found["steps_per_second"],
-            found["bare_steps_per_second"],
-            value=found["ratio"],
-            target=target,
-        )
+    yield Figure(
+        row,
+        "bare loop, random actions",
+        found["steps_per_second"],
+        found["bare_steps_per_second"],
+        value=found["ratio"],
+        target=target,
+    )
+
+
+def beside_each_other(
+    row: str,
+    what: bench.Subject,
+    name: str,
+    other: bench.Subject,
+    target: float,
+    options: Options,
+) -> Figure:
+    """One process with a subject, and with another, in turns."""
+    sides = [bench.Ours(one, environments.maker(one.spec.environment)) for one in (what, other)]
+    pairs = [side.pairs_for(options.seconds / 2 / OUR_TURNS) for side in sides]
+    rates = [
+        [side.play(count).rate for side, count in zip(sides, pairs, strict=True)]
+        for _ in range(OUR_TURNS)
     ]
+    for side in sides:
+        side.close()
+    ours, theirs = (statistics.median(column) for column in zip(*rates, strict=True))
+    ratio = statistics.median(ours / theirs for ours, theirs in rates)
+    return Figure(row, name, ours, theirs, value=ratio, target=target)
 
 
-def beside_peers(row: str, what: bench.Subject, kind: str, options: Options) -> list[Figure]:
+def beside_peers(row: str, what: bench.Subject, kind: str, options: Options) -> Iterator[Figure]:
     """One process beside others' on the same kind of members."""
-    figures = []
     for script, target in (("plain_loop", 3.0), ("evotorch_gymne", 10.0)):
         ours = bench.Ours(what, environments.maker(what.spec.environment))
         pairs = ours.pairs_for(options.seconds / PEER_TURNS)
@@ -230,7 +271,7 @@ def beside_peers(row: str, what: bench.Subject, kind: str, options: Options) -> 
         for _ in range(PEER_TURNS):
             said = peer(script, kind, options)
             if isinstance(said, str):
-                figures.append(Figure(row, script, skipped=said))
+                yield Figure(row, script, skipped=said)
                 break
             rates.append(said["steps"] / said["seconds"])
             name = said["name"]
@@ -243,9 +284,8 @@ def beside_peers(row: str, what: bench.Subject, kind: str, options: Options) -> 
             ]
             rate = statistics.median(pace.rate for pace in paces)
             theirs, value = statistics.median(rates), statistics.median(ratios)
-            figures.append(Figure(row, name, rate, theirs, value=value, target=target))
+            yield Figure(row, name, rate, theirs, value=value, target=target)
         ours.close()
-    return figures
 
 
 def peer(script: str, kind: str, options: Options) -> dict[str, Any] | str:
@@ -327,7 +367,7 @@ def cpu_seconds(pid: int) -> float:
 
 def line(figure: Figure) -> str:
     """A figure as a line of the table."""
-    name = f"{figure.row:<54}{figure.beside:<41}"
+    name = f"{figure.row:<54}{figure.beside:<42}"
     if figure.skipped:
         return f"{name}left out: {figure.skipped}"
     amounts = f"{figure.ours:>11,.0f}{figure.theirs:>11,.0f} {figure.unit:<8}"
@@ -355,7 +395,7 @@ def main() -> None:
         parser.error(f"--rows {', '.join(sorted(unknown))}: must be among {', '.join(ROWS)}")
     options = Options(asked.seconds, asked.peer_python)
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    print(f"{'':<54}{'beside':<41}{'ours':>11}{'theirs':>11}{'':<9}{'ratio':>9}  target")
+    print(f"{'':<54}{'beside':<42}{'ours':>11}{'theirs':>11}{'':<9}{'ratio':>9}  target")
     figures = []
     for row in rows:
         for figure in ROWS[row](options):
