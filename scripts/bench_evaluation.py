@@ -43,9 +43,8 @@ MLP, CHEETAH = {"kind": "mlp", "hidden": [32]}, {"kind": "mlp", "hidden": [64, 6
 GRU = {"kind": "gru", "hidden": [5, 5]}  # 367 parameters
 LARGE = {"kind": "mlp", "hidden": [512, 1900]}  # 981,062 parameters
 LARGE_PAIRS, GRU_PAIRS = 128, 256
-MODULE_STEPS = (
-    100  # of an episode: modules play many lanes, which long episodes would fill for long
-)
+MODULE_MEMBERS = 512  # of a batch
+MODULE_STEPS = 100  # of an episode
 PORTABLE_ES = 87.0
 """Steps per second of portable-es with 6 workers on two cores, on a machine like ours."""
 
@@ -193,7 +192,7 @@ def module(options: Options) -> Iterator[Figure]:
                 "module": "scripts.torch_mlp:Mlp",
                 "arguments": {"widths": widths},
             },
-            "strategy": {"sigma": sigma},
+            "strategy": {"sigma": sigma, "population": MODULE_MEMBERS},
             "environment": {"max_steps": MODULE_STEPS},
         }
         ours = replace(bench.untrained(environment, changes, ["scripts"]), theta=built_in.theta)

@@ -43,6 +43,7 @@ MOST_VECTOR_LANES = 256
 FEWEST_TOGETHER = 32
 MOST_TOGETHER = 256
 TOGETHER_BYTES = 4 << 20
+MOST_VECTOR_TOGETHER = 512  # where environments step as one as well
 CALL_SECONDS_TOGETHER = 600e-6
 CALL_SHARE_TOGETHER = 0.1
 
@@ -78,7 +79,12 @@ def vector_lanes(size: int) -> int:
 def suited_lanes(spec: RunSpec, maker: Maker, step_seconds: float, grant: Grant = NOTHING) -> int:
     """How many lanes suit a run's policy and its environment, whose steps take so long."""
     if isinstance(maker, VectorMaker):
-        return max(vector_lanes(spec.size), FEWEST_TOGETHER if making.together(spec, grant) else 0)
+        if not making.together(spec, grant):
+            return vector_lanes(spec.size)
+        # The more the better, where a batch has so many: a step computes all lanes, used or not.
+        batch = spec.strategy.population * spec.environment.episodes
+        most = min(MOST_VECTOR_TOGETHER, TOGETHER_BYTES // (4 * spec.size))
+        return max(FEWEST_TOGETHER, min(batch, most))
     count = lanes_together if making.together(spec, grant) else lane_count
     return count(spec.size, step_seconds)
 
