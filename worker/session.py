@@ -306,7 +306,8 @@ class Session:
         assert led is not None
         assert spec is not None
         epoch = led.epoch
-        self._presence.show(now)
+        was_absent = bool(self._presence.absent)
+        back = self._presence.show(now)
         if epoch.state in ("finished", "stopped"):
             why = f": {epoch.reason}" if epoch.reason else ""
             self._leave(LEFT, f"the run {epoch.run} is {epoch.state}{why}")
@@ -324,6 +325,8 @@ class Session:
         if known is None or led.precedence != known.precedence:
             self._lose_session(now)
             self._presence.begin_anew(now)
+        elif epoch.state == "running":
+            self._see_back(was_absent, back, now)
         if self.replica is not None:
             self.replica.led(epoch.number)
             self._do(self.replica.known(epoch.version, epoch.digest, now), now)
@@ -341,12 +344,16 @@ class Session:
         presence.phase = beat.phase
         was_absent = bool(presence.absent)
         back = presence.beat(now)
-        if was_absent:
-            self.voice.warn("the host is back")
         if self.replica is not None:
             self._do(self.replica.hinted(beat.version, now), now)
+        self._see_back(was_absent, back, now)
+
+    def _see_back(self, was_absent: bool, back: bool, now: float) -> None:
+        """Who led before gives a sign of life: where it was missed it may lack our session."""
+        if was_absent:
+            self.voice.warn("the host is back")
         if back:
-            presence.greet_unproved(now)
+            self._presence.greet_unproved(now)
 
     def _hear_inbox(self, payload: bytes, now: float) -> None:
         if wrapping_of(payload) is Wrapping.SIGNED:

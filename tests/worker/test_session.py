@@ -1059,3 +1059,20 @@ def test_no_bytes_on_any_topic_raise(data):
         desk.hears(data.draw(st.sampled_from(HEARD)), payload)
         desk.pass_time(0.5)
     assert fingerprint(desk.host.identity.public_key) == desk.host.identity.fingerprint
+
+
+@pytest.mark.parametrize("first", ["epoch", "beat"])
+def test_a_host_that_slept_is_greeted_whatever_it_says_first(first: str) -> None:
+    """It comes back to the broker as who it was: the same epoch, which it announces again."""
+    desk = Desk(host_of())
+    desk.welcomed()
+    desk.hears_beat()
+    desk.pass_time(15.0, beats=False)
+    desk.sent.clear()
+    desk.hears_beat(desk.host.beat("lost"))
+    desk.pass_time(15.0, beats=False)
+    assert not desk.hellos()
+    for word in (first, "epoch", "beat"):
+        (desk.hears_epoch if word == "epoch" else desk.hears_beat)()
+    assert len(desk.hellos()) == 1
+    assert [said.text for said in desk.said if "is back" in said.text] == ["the host is back"]
