@@ -37,7 +37,7 @@ it saves nothing."""
 ALIGNMENT = 16
 """Float32s of a vector: the parameters of each lane begin at a multiple of it."""
 TOLERANCE = 1e-3
-WITHOUT_RULE = re.compile(r"batching rule for ([\w:.]+)")
+WITHOUT_RULE = re.compile(r"batching rule for ([\w:.]*\w)")
 """What PyTorch warns of where `vmap` goes through lanes one by one."""
 
 Run = Any
