@@ -323,10 +323,9 @@ class TimedLanes(Lanes):
         super().__init__(spec, timed, count, fresh=fresh, grant=grant)
         self.policy = cast(Policy, TimedPolicy(self.policy, self.watches["policy"]))
 
-    def build(self, *args: Any, **kwargs: Any) -> NDArray[np.float32]:
-        """The members of a block."""
-        built: NDArray[np.float32] = self.watches["noise"].timed(super().build)(*args, **kwargs)
-        return built
+    def build(self, *args: Any, **kwargs: Any) -> None:
+        """Write the members of a block."""
+        self.watches["noise"].timed(super().build)(*args, **kwargs)
 
 
 def shares(ours: Ours, pairs: int) -> dict[str, float]:

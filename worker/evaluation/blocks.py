@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,41 +46,109 @@ def centre_seeds(spec: RunSpec, job: EvaluationJob) -> list[int]:
     return seeds
 
 
+class Place(NamedTuple):
+    """A block's part of a room.
+
+    Attributes:
+        number: of the place.
+        row, slot: the first of its own, of the room's parameters and sums.
+        parameters: its rows, 2 * directions of what `Policy.room` gave.
+        sums: uint64, its slots: shape (directions, dims, 4), or (0, dims, 4) without normaliser.
+    """
+
+    number: int
+    row: int
+    slot: int
+    parameters: Any
+    sums: NDArray[np.uint64]
+
+
+class Room:
+    """The memory of all blocks in play: so lanes of several can act together.
+
+    Memory that no block has used costs nothing.
+
+    Args:
+        directions: of a block at most.
+        blocks: at once at most.
+    """
+
+    def __init__(self, spec: RunSpec, policy: Policy, directions: int, blocks: int) -> None:
+        self.spec = spec
+        dims = spec.environment.observation.size
+        slots = directions if spec.normalizer.enabled else 0
+        self.parameters: Any = policy.room(2 * directions * blocks)
+        self.sums = np.zeros((slots * blocks, dims, 4), dtype=np.uint64)
+        self.directions, self._slots = directions, slots
+        self._free = list(range(blocks))
+
+    def take(self) -> Place | None:
+        """A free place, or None."""
+        if not self._free:
+            return None
+        number = self._free.pop()
+        row, slot = 2 * self.directions * number, self._slots * number
+        parameters = self.parameters[row : row + 2 * self.directions]
+        return Place(number, row, slot, parameters, self.sums[slot : slot + self._slots])
+
+    def release(self, place: Place) -> None:
+        """A place is free again."""
+        self._free.append(place.number)
+
+    def view(self, normalization: Normalization | None) -> View:
+        """How a version's policy sees."""
+        clip = np.float32(self.spec.normalizer.clip)
+        if normalization is None:
+            none, nothing = np.empty(0, np.float32), np.empty(0)
+            return View(none, none, clip, nothing, nothing, self.sums)
+        return View(
+            normalization.mean,
+            normalization.inverse_deviation,
+            clip,
+            normalization.shift,
+            normalization.scale,
+            self.sums,
+        )
+
+
 class Block:
     """A job that fits into memory, in play.
 
     Args:
-        parameters: the job's members, shape (2 * count or more, size), or theta, shape (1, size),
-            where it is of the centre; in the policy's order.
+        place: where its members, or theta where it is of the centre, and its sums are.
+        observed: whether frames of members are counted.
     """
 
     def __init__(
         self,
         spec: RunSpec,
         job: EvaluationJob,
-        parameters: NDArray[np.float32],
-        normalization: Normalization | None,
+        place: Place,
+        observed: bool,
         instances: Instances,
         policy: Policy,
     ) -> None:
-        self.job = job
-        self.observing = job.kind == "members" and normalization is not None
-        slots = job.count if self.observing else 0
-        self.sums = np.zeros((slots, spec.environment.observation.size, 4), dtype=np.uint64)
+        self.job, self.place = job, place
+        self.observing = job.kind == "members" and observed
+        self.sums = place.sums
+        if self.observing:
+            self.sums[: job.count] = 0
+        row, slot = place.row, place.slot
         self.harvested = 0
         """directions, or episodes of the centre, that were given away"""
         if job.kind == "centre":
             seeds = centre_seeds(spec, job)
-            episodes = [Episode(0, place, -1, seed) for place, seed in enumerate(seeds)]
+            episodes = [Episode(row, number, -1, seed) for number, seed in enumerate(seeds)]
         else:
             episodes = [
-                Episode(2 * group + mirror, group, group if self.observing else -1, seed)
+                Episode(
+                    row + 2 * group + mirror, group, slot + group if self.observing else -1, seed
+                )
                 for group, seeds in enumerate(member_seeds(spec, job))
                 for mirror in (0, 1)
                 for seed in seeds
             ]
-        view = _view(spec, normalization, self.sums)
-        self.play = Play(instances, policy, episodes, parameters, view, job.cap)
+        self.play = Play(instances, policy, episodes, job.cap)
 
     def harvest(self) -> Evaluation | None:
         """What is finished, up to the first that is not, and was not given away before."""
@@ -108,21 +178,6 @@ class Block:
             observed=observed,
             failed=tuple((job.first + group, play.failures[group][1]) for group in failed),
         )
-
-
-def _view(spec: RunSpec, normalization: Normalization | None, sums: NDArray[np.uint64]) -> View:
-    clip = np.float32(spec.normalizer.clip)
-    if normalization is None:
-        none, nothing = np.empty(0, np.float32), np.empty(0)
-        return View(none, none, clip, nothing, nothing, sums)
-    return View(
-        normalization.mean,
-        normalization.inverse_deviation,
-        clip,
-        normalization.shift,
-        normalization.scale,
-        sums,
-    )
 
 
 def _total(count: int, tables: NDArray[np.uint64]) -> ObservationSums:

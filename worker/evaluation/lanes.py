@@ -10,17 +10,20 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from protocol.spec import RunSpec
-from worker.evaluation.blocks import Block
+from worker.evaluation.blocks import Block, Room
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization, join, split
-from worker.evaluation.playing import Instances, Maker, Play
+from worker.evaluation.playing import Crew, Instances, Maker, Play
 from worker.evaluation.vector import VectorMaker
 from worker.policies import making
 from worker.policies.making import NOTHING, Grant
+from worker.policies.policy import View
 
 BLOCK_BYTES = 64 << 20
 """A block's members' parameters, or their observation sums, unless one pair is larger."""
@@ -102,9 +105,10 @@ class InPlay:
         self,
         pieces: list[EvaluationJob],
         theta: NDArray[np.float32],
+        view: View,
         normalization: Normalization | None,
     ) -> None:
-        self.theta, self.normalization = theta, normalization
+        self.theta, self.view, self.normalization = theta, view, normalization
         self.unbegun = deque(pieces)
         self.blocks: list[Block] = []
         self._finished: list[Evaluation] = []
@@ -164,8 +168,12 @@ class Lanes:
         self._blocks: list[tuple[Block, InPlay]] = []
         """all that are in play; only the last may have episodes that have not begun"""
         self._free = list(range(count))
-        self._rows: list[NDArray[np.float32]] = []
-        """room for members that no block uses"""
+        self._crews: list[Crew] = []
+        """of these blocks"""
+
+    @cached_property
+    def _room(self) -> Room:
+        return Room(self.spec, self.policy, self._directions(1), MOST_BLOCKS)
 
     def evaluate(
         self,
@@ -204,7 +212,9 @@ class Lanes:
     ) -> InPlay:
         """Have a job played, after those that are in play and beside their last episodes; arguments
         as those of `evaluate`."""
-        playing = InPlay(self._pieces(job), theta[self.policy.order], normalization)
+        views = (one.view for one in self._jobs if one.normalization is normalization)
+        view = next(views, None) or self._room.view(normalization)
+        playing = InPlay(self._pieces(job), theta[self.policy.order], view, normalization)
         self._jobs.append(playing)
         return playing
 
@@ -213,9 +223,11 @@ class Lanes:
         if job in self._jobs:
             self._jobs.remove(job)
         for block in job.blocks:
-            self._free += block.play.playing
-            self._release(block)
+            self._room.release(block.place)
         self._blocks = [(block, of) for block, of in self._blocks if of is not job]
+        self._muster()
+        playing = {lane for block, _ in self._blocks for lane in block.play.playing}
+        self._free = [lane for lane in range(self.instances.count) if lane not in playing]
         job.blocks.clear()
         job.unbegun.clear()
 
@@ -228,19 +240,18 @@ class Lanes:
         """
         if self._free:
             self._fill()
-        for block, _ in self._blocks:
-            self._free += block.play.step()
+        free = []
+        for crew in self._crews:
+            free += crew.step()
+        self._free += free
         return self._end() if self._free else []
 
-    def build(self, job: EvaluationJob, theta: NDArray[np.float32]) -> NDArray[np.float32]:
-        """What a block plays, in the first rows; it and `theta` are in the policy's order."""
+    def build(self, job: EvaluationJob, theta: NDArray[np.float32], rows: Any) -> None:
+        """Write what a block plays to the first rows; it and `theta` in the policy's order."""
         if job.kind == "centre":
-            return theta[np.newaxis]
-        room = self._rows.pop() if self._rows else None
-        rows: NDArray[np.float32] = self.policy.members(
-            job.first, job.count, theta, job.sigma, room
-        )
-        return rows
+            self.policy.centre(theta, rows)
+        else:
+            self.policy.members(job.first, job.count, theta, job.sigma, rows)
 
     def close(self) -> None:
         """Close all environments."""
@@ -257,20 +268,27 @@ class Lanes:
         if self._blocks and self._blocks[-1][0].play.pending:
             return self._blocks[-1][0].play
         job = next((job for job in self._jobs if job.unbegun), None)
-        if job is None or len(self._blocks) == MOST_BLOCKS:
+        if job is None or (place := self._room.take()) is None:
             return None
         piece = job.unbegun.popleft()
-        block = Block(
-            self.spec,
-            piece,
-            self.build(piece, job.theta),
-            job.normalization,
-            self.instances,
-            self.policy,
-        )
+        observed = self.spec.normalizer.enabled and job.normalization is not None
+        self.build(piece, job.theta, place.parameters)
+        block = Block(self.spec, piece, place, observed, self.instances, self.policy)
         job.blocks.append(block)
         self._blocks.append((block, job))
+        self._muster()
         return block.play
+
+    def _muster(self) -> None:
+        """Put the blocks in play into crews."""
+        plays: dict[int, list[Play]] = {}
+        views = {}
+        for block, job in self._blocks:
+            plays.setdefault(id(job.view), []).append(block.play)
+            views[id(job.view)] = job.view
+        self._crews = [
+            Crew(self.policy, plays[of], self._room.parameters, view) for of, view in views.items()
+        ]
 
     def _end(self) -> list[InPlay]:
         """Part with the blocks that are over; the jobs that are over by it."""
@@ -278,24 +296,23 @@ class Lanes:
         for block, job in [entry for entry in self._blocks if entry[0].play.over]:
             job.end(block)
             self._blocks.remove((block, job))
-            self._release(block)
+            self._room.release(block.place)
+            self._muster()
             if job.over:
                 self._jobs.remove(job)
                 ended.append(job)
         return ended
 
-    def _release(self, block: Block) -> None:
-        """Keep the room of a block's members for another's."""
-        if block.job.kind == "members":
-            self._rows.append(block.play.parameters)
-
     def _pieces(self, job: EvaluationJob) -> list[EvaluationJob]:
         """A job as consecutive jobs that fit into memory."""
         if job.kind == "centre":
             return [job]
-        pair_bytes = max(8 * self.spec.size, 32 * self.spec.environment.observation.size)
-        most = min(
-            (self.policy.block_bytes or BLOCK_BYTES) // pair_bytes,
-            BLOCK_EPISODES // (2 * job.episodes),
+        return split(
+            job, math.ceil(job.count / min(self._room.directions, self._directions(job.episodes)))
         )
-        return split(job, math.ceil(job.count / max(1, most)))
+
+    def _directions(self, episodes: int) -> int:
+        """How many are in a block at most, with so many episodes of each member."""
+        pair_bytes = max(8 * self.spec.size, 32 * self.spec.environment.observation.size)
+        block_bytes = self.policy.block_bytes or BLOCK_BYTES
+        return max(1, min(block_bytes // pair_bytes, BLOCK_EPISODES // (2 * episodes)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -103,14 +104,12 @@ class Play:
         instances: Instances,
         policy: Policy,
         episodes: list[Episode],
-        parameters: NDArray[np.float32],
-        view: View,
         cap: int = 0,
     ) -> None:
         """`cap`: steps after which an episode is cut, if the maker's limit is no less; 0 never."""
         self.instances, self.policy = instances, policy
         self.limit = min(filter(None, (instances.maker.limit, cap)), default=0)
-        self.episodes, self.parameters, self.view = episodes, parameters, view
+        self.episodes = episodes
         self.totals = np.zeros(len(episodes))
         self.lengths = np.zeros(len(episodes), dtype=np.int64)
         self.failures: dict[int, tuple[int, str]] = {}
@@ -128,12 +127,10 @@ class Play:
         """tick at which each lane's episode is cut; 0 never"""
         self.moved = False
         """whether a lane came, left or changed its environment since `arrange`"""
-        self.active = np.empty(0, dtype=np.int64)
         self.steps: list[Callable[[Any], tuple[Any, Any, bool, bool, Any]]] = []
         self.targets: list[NDArray[Any]] = []
-        self.vector: Vector | None = None
-        """that all lanes share"""
-        self.shares = np.empty(0, dtype=np.int64)
+        self.shares: list[Share] = []
+        """environments of the lanes, where they are shares of a vector"""
 
     @property
     def pending(self) -> bool:
@@ -153,20 +150,9 @@ class Play:
         self.moved = True
         return True
 
-    def step(self) -> list[int]:
-        """Take one step in each lane that plays along; those that have nothing to play any more."""
-        if not self.playing:
-            return []
-        if self.moved:
-            self.arrange()
-        chosen = self.policy.act(self.active, self.parameters, self.view)
-        if chosen is None:
-            over = self.strike_unsound()
-        elif self.vector is not None:
-            over = self.advance_together(self.vector, chosen)
-        else:
-            over = self.advance(chosen)
-        free = [lane for lane in over if not self.begin(lane)] if over else over
+    def refill(self, over: list[int]) -> list[int]:
+        """Start the next episodes in lanes whose episode is over; those that find none are free."""
+        free = [lane for lane in over if not self.begin(lane)]
         for lane in free:
             self.playing.remove(lane)
             self.moved = True
@@ -183,13 +169,11 @@ class Play:
 
     def arrange(self) -> None:
         """Have at hand what the steps of the lanes need."""
-        self.active = np.array(self.playing, dtype=np.int64)
         environments = [self.instances.of(lane) for lane in self.playing]
-        self.steps = [environment.step for environment in environments]
-        self.targets = [self.policy.targets[lane] for lane in self.playing]
-        shares = [environment for environment in environments if isinstance(environment, Share)]
-        self.vector = shares[0].vector if len(shares) == len(environments) else None
-        self.shares = np.array([share.number for share in shares], dtype=np.int64)
+        self.shares = [one for one in environments if isinstance(one, Share)]
+        if not self.shares:
+            self.steps = [environment.step for environment in environments]
+            self.targets = [self.policy.targets[lane] for lane in self.playing]
         self.moved = False
 
     def advance(self, chosen: list[Any]) -> list[int]:
@@ -213,27 +197,24 @@ class Play:
                 over.append(lane)
         return over
 
-    def advance_together(self, vector: Vector, chosen: list[Any]) -> list[int]:
-        """As `advance`, where all lanes' environments step as one."""
-        self.tick = tick = self.tick + 1
-        try:
-            observations, rewards, terminated = vector.step(self.shares, chosen)
-        except BaseException as error:
-            over = list(self.playing)
-            for lane in over:
-                self.fail(lane, f"step {tick - self.began[lane]} raised {words_of(error)}")
-            return over
-        over = []
+    def book(self, rewards: list[float], ended: list[bool]) -> list[int]:
+        """Note a step that all lanes have taken as one; the lanes whose episode is over by it."""
+        over: list[int] = []
         reward_of, cut = self.reward, self.cut
-        for lane, reward, ended in zip(
-            self.playing, rewards.tolist(), terminated.tolist(), strict=True
-        ):
+        self.tick = tick = self.tick + 1
+        for lane, reward, end in zip(self.playing, rewards, ended, strict=True):
             reward_of[lane] += reward
-            if ended or tick == cut[lane]:
+            if end or tick == cut[lane]:
                 self.end(lane)
                 over.append(lane)
-        self.policy.targets[self.active] = observations
         return over
+
+    def break_off(self, error: BaseException) -> list[int]:
+        """Fail all lanes, since a step that they were to take as one raised this; all are over."""
+        self.tick += 1
+        for lane in self.playing:
+            self.fail(lane, f"step {self.tick - self.began[lane]} raised {words_of(error)}")
+        return list(self.playing)
 
     def begin(self, lane: int) -> bool:
         """Start the next episode that a lane can start; False where none is left."""
@@ -292,3 +273,64 @@ class Play:
             step = self.tick - self.began[lane]
             self.fail(lane, f"the observation after step {step} is not finite or not in its space")
         return unsound
+
+
+class Crew:
+    """Plays whose lanes act together, by one call of the policy, since they see alike.
+
+    Args:
+        parameters: what the rows of all their episodes are in, in the policy's order.
+    """
+
+    def __init__(self, policy: Policy, plays: list[Play], parameters: Any, view: View) -> None:
+        self.policy, self.plays, self.parameters, self.view = policy, plays, parameters, view
+        self.lanes = np.empty(0, dtype=np.int64)
+        self.vector: Vector | None = None
+        """that the environments of all lanes share"""
+        self.shares = np.empty(0, dtype=np.int64)
+        self.parts: list[tuple[Play, slice]] = []
+        """where the lanes of each play are among them"""
+
+    def step(self) -> list[int]:
+        """Take one step in each of their lanes; those that have nothing to play any more."""
+        if any(play.moved for play in self.plays) or not self.lanes.size:
+            self.arrange()
+        if not self.lanes.size:
+            return []
+        chosen = self.policy.act(self.lanes, self.parameters, self.view)
+        if chosen is None:
+            over = [play.strike_unsound() for play in self.plays]
+        elif self.vector is not None:
+            over = self.advance(self.vector, chosen)
+        else:
+            over = [play.advance(chosen[part]) for play, part in self.parts]
+        free: list[int] = []
+        for play, lanes in zip(self.plays, over, strict=True):
+            if lanes:
+                free += play.refill(lanes)
+        return free
+
+    def arrange(self) -> None:
+        """Have at hand what the steps of the lanes need."""
+        for play in self.plays:
+            play.arrange()
+        lanes = [lane for play in self.plays for lane in play.playing]
+        self.lanes = np.array(lanes, dtype=np.int64)
+        ends = list(itertools.accumulate(len(play.playing) for play in self.plays))
+        parts = (
+            slice(end - len(play.playing), end) for play, end in zip(self.plays, ends, strict=True)
+        )
+        self.parts = list(zip(self.plays, parts, strict=True))
+        shares = [share for play in self.plays for share in play.shares]
+        self.vector = shares[0].vector if shares else None
+        self.shares = np.array([share.number for share in shares], dtype=np.int64)
+
+    def advance(self, vector: Vector, chosen: list[Any]) -> list[list[int]]:
+        """Take these actions as one; for each play the lanes whose episode is over by it."""
+        try:
+            observations, rewards, ended = vector.step(self.shares, chosen)
+        except BaseException as error:
+            return [play.break_off(error) for play in self.plays]
+        self.policy.targets[self.lanes] = observations
+        told, over = rewards.tolist(), ended.tolist()
+        return [play.book(told[part], over[part]) for play, part in self.parts]

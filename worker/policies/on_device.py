@@ -34,17 +34,19 @@ class DevicePolicy(ModulePolicy):
             free, _ = torch.cuda.mem_get_info(self.device)
             self.block_bytes = min(free // SHARE, MOST_BYTES)
 
+    def room(self, rows: int) -> Tensor:
+        """Memory on the device; see `Policy.room`."""
+        return torch.empty(rows, self.order.size, device=self.device)
+
     def members(
         self,
         first: int,
         count: int,
         theta: NDArray[np.float32],
         sigma: float,
-        room: Tensor | None = None,
-    ) -> Tensor:
+        room: Tensor,
+    ) -> None:
         """Members on the device, bit for bit those of `protocol.noise`; see `Policy.members`."""
-        if room is None or len(room) < 2 * count:
-            room = torch.empty(2 * count, theta.size, device=self.device)
         kind, seed = self._noise
         scale = float(np.float32(sigma * noise.unit(kind)))
         with torch.inference_mode():
@@ -58,7 +60,10 @@ class DevicePolicy(ModulePolicy):
                 torch.add(centre, product, out=rows[:, 0])
                 torch.sub(centre, product, out=rows[:, 1])
                 begin += 2 * len(product)
-        return room
+
+    def centre(self, theta: NDArray[np.float32], room: Tensor) -> None:
+        """Write theta to the device; see `Policy.centre`."""
+        room[0] = torch.from_numpy(np.array(theta, dtype=np.float32)).to(self.device)
 
     def _signs(self, seed: int, first: int, count: int, size: int) -> Iterator[Tensor]:
         """Rademacher directions, -1 or +1: those of a block are the bits of the same bytes."""

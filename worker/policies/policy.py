@@ -103,25 +103,29 @@ class Policy(ABC):
         self.slots = np.full(lanes, -1, dtype=np.int64)
         self.outputs = np.empty((lanes, spec.environment.action.size), dtype=np.float32)
 
+    def room(self, rows: int) -> Any:
+        """Memory for so many rows of parameters, all of which or some `act` takes."""
+        return np.empty((rows, self.order.size), dtype=np.float32)
+
     def members(
         self,
         first: int,
         count: int,
         theta: NDArray[np.float32],
         sigma: float,
-        room: Any = None,
-    ) -> Any:
-        """Both members of so many directions, + and -, in the first rows of what `act` takes.
+        room: Any,
+    ) -> None:
+        """Write both members of so many directions, + and -, to the first rows of a room.
 
         Args:
             theta: shape (size,), in the policy's `order`, as members are.
-            room: what an earlier call gave and nobody needs any more; it is written over.
         """
-        if room is None or len(room) < 2 * count:
-            room = np.empty((2 * count, theta.size), dtype=np.float32)
         kind, seed = self._noise
         noise.members(kind, seed, first, count, theta, sigma, room[: 2 * count], self.order)
-        return room
+
+    def centre(self, theta: NDArray[np.float32], room: Any) -> None:
+        """Write theta, in the policy's `order`, to the first row of a room."""
+        room[0] = theta
 
     def begin(self, lane: int, row: int, slot: int, seed: int) -> None:
         """An episode with that seed begins in the lane, with that row of the parameters and slot of
