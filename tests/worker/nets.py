@@ -43,6 +43,18 @@ class Remembers(nn.Module):
         return self.out(state[0] if isinstance(state, tuple) else state), state
 
 
+class Delay(nn.Module):
+    """Remembers the last two observations, swapped about: states that are made of each other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Sequential(nn.Linear(12, 5), nn.ReLU(inplace=True), nn.Linear(5, 2))
+
+    def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        last, before = state or (torch.zeros_like(x), torch.zeros_like(x))
+        return self.out(torch.cat([x, last, before], 1)), (x, last)
+
+
 class Gate(nn.Module):
     """Data-dependent control flow."""
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 import os
 import platform
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,6 +28,7 @@ from worker.evaluation.words import words_of
 from worker.policies import recurrence
 from worker.policies.modules import PolicyUnavailable
 from worker.policies.policy import Policy, View, see, unsound
+from worker.policies.tape import Tape, Unrecorded
 
 LANES_STEP = 32
 """Lanes of a batch are a multiple of it. PyTorch computes what is left of a vector at the end of an
@@ -40,8 +43,8 @@ TOLERANCE = 1e-3
 WITHOUT_RULE = re.compile(r"batching rule for ([\w:.]*\w)")
 """What PyTorch warns of where `vmap` goes through lanes one by one."""
 
-Run = Any
-"""(parameters by name, inputs, states) to (outputs, states)."""
+Step = Callable[[], tuple[Tensor, list[Tensor]]]
+"""Gives outputs and states of the lanes of a batch."""
 
 
 @njit(cache=True, error_model="numpy")
@@ -71,8 +74,11 @@ def look(
 class Batch:
     """Lanes that are computed together: their parameters and states, on the device.
 
+    All stay where they are, so that what is done with them can be recorded.
+
     Attributes:
         parameters: by name, each of shape (lanes, *its own).
+        inputs: what the policy sees, shape (lanes, 1, *observation).
         states: what the policy remembers, each of shape (lanes, *its own).
     """
 
@@ -80,9 +86,12 @@ class Batch:
         self,
         tensors: Iterable[tuple[str, tuple[int, ...]]],
         states: Iterable[Tensor],
-        lanes: int,
+        seen: Tensor,
         device: torch.device,
     ) -> None:
+        """`seen`: what the lanes see, written on the CPU."""
+        lanes = len(seen)
+        self._seen, self.inputs = seen, seen.to(device)
         self.parameters: dict[str, Tensor] = {}
         self._flat: list[tuple[int, int, Tensor]] = []
         begin = 0
@@ -104,13 +113,22 @@ class Batch:
         for state in self.states:
             state.index_fill_(0, places, 0)
 
+    def look(self) -> None:
+        """Take over what lanes see."""
+        if self.inputs is not self._seen:
+            self.inputs.copy_(self._seen)
+
     def remember(self, places: Tensor | None, states: Sequence[Tensor]) -> None:
         """The states are moved on: of the lanes at these places, or of all."""
-        if places is None:
-            self.states = list(states)
-            return
-        for state, moved in zip(self.states, states, strict=True):
-            state.index_copy_(0, places, moved.index_select(0, places))
+        # Copies first: a state may be made of another, or of the inputs.
+        copies = [
+            state.clone() if places is None else state.index_select(0, places) for state in states
+        ]
+        for state, moved in zip(self.states, copies, strict=True):
+            if places is None:
+                state.copy_(moved)
+            else:
+                state.index_copy_(0, places, moved)
 
 
 class Traits(NamedTuple):
@@ -151,7 +169,10 @@ class ModulePolicy(Policy):
         with torch.inference_mode():
             self._traits = self._examine()
             self._wide, why, slow = self._try_out(spec.size, -(-lanes // LANES_STEP) * LANES_STEP)
-            self._batches = [self._batch(self._wide) for _ in range(-(-lanes // self._wide))]
+            count = -(-lanes // self._wide)
+            self._inputs = np.zeros((count * self._wide, math.prod(self._shape)), np.float32)
+            self._batches = [self._batch(seen) for seen in np.split(self._inputs, count)]
+            self._steps = [] if why else [self._recorded(batch) for batch in self._batches]
         self.path = "loop" if why else "vmap"
         self.numerics = numerics(self.device)
         if why:
@@ -161,7 +182,6 @@ class ModulePolicy(Policy):
                 f"{self._name}: of its operations {', '.join(slow)} are computed one lane after "
                 "the other, for want of a rule that batches them"
             )
-        self._inputs = np.zeros((len(self._batches) * self._wide, seen.size), dtype=np.float32)
         self._results = np.zeros((len(self._inputs), self._outputs), dtype=np.float32)
         self._fresh = np.ones(lanes, dtype=np.bool_)
         """lanes whose episode has begun, and that have not its parameters yet"""
@@ -184,7 +204,8 @@ class ModulePolicy(Policy):
                 first = number * self._wide
                 within = lanes[(lanes >= first) & (lanes < first + self._wide)]
                 if len(within):
-                    self._compute(batch, first, within - first)
+                    batch.look()
+                    self._compute(number, within - first)
         self.outputs[: lanes.size] = self._results[lanes]
         return 0
 
@@ -204,27 +225,48 @@ class ModulePolicy(Policy):
             return parameters[torch.from_numpy(rows).to(self.device)]
         return torch.from_numpy(parameters[rows]).to(self.device)
 
-    def _compute(self, batch: Batch, first: int, places: NDArray[np.int64]) -> None:
+    def _compute(self, number: int, places: NDArray[np.int64]) -> None:
         """The results of the lanes at these places of a batch, whose states are moved on."""
-        end = first + self._wide
-        inputs = torch.from_numpy(self._inputs[first:end]).to(self.device)
-        inputs = inputs.view(-1, *self._shape)
-        if self.path == "vmap":
-            outputs, states = self._together(batch.parameters, inputs, batch.states)
-            self._results[first:end] = outputs.numpy(force=True)
+        batch, first = self._batches[number], number * self._wide
+        if self._steps:
+            outputs, states = self._steps[number]()
+            self._results[first : first + self._wide] = outputs.numpy(force=True)
             if states:
                 moved = torch.from_numpy(places).to(self.device)
-                batch.remember(None if len(places) == len(inputs) else moved, states)
+                batch.remember(None if len(places) == self._wide else moved, states)
             return
         for place in places.tolist():
-            outputs, states = self._alone(batch, inputs, place)
+            outputs, states = self._alone(batch, place)
             self._results[first + place] = outputs.numpy(force=True)
             for state, moved in zip(batch.states, states, strict=True):
                 state[place] = moved
 
-    def _batch(self, lanes: int) -> Batch:
+    def _batch(self, seen: NDArray[np.float32]) -> Batch:
+        """Lanes that see what is written to the rows of `seen`."""
         named = ((name, tuple(value.shape)) for name, value in self._module.named_parameters())
-        return Batch(named, self._traits.states, lanes, self.device)
+        inputs = torch.from_numpy(seen).view(-1, *self._shape)
+        return Batch(named, self._traits.states, inputs, self.device)
+
+    def _recorded(self, batch: Batch) -> Step:
+        """A step of the lanes of a batch, as quick as it can be had."""
+        step = partial(self._together, batch)
+        kept = [*batch.parameters.values(), batch.inputs, *batch.states]
+        try:
+            tape: Step = Tape(step, kept)
+        except Unrecorded:
+            return step
+        # With other values than those that it was recorded with.
+        self._begin_trial(batch)
+        pairs = zip(pytree.tree_leaves(tape()), pytree.tree_leaves(step()), strict=True)
+        return tape if all(torch.equal(one, other) for one, other in pairs) else step
+
+    def _begin_trial(self, batch: Batch) -> None:
+        """Give lanes something to compute: four of them, over and over."""
+        theta = torch.cat([value.reshape(-1) for value in self._module.parameters()])
+        rows = theta + 0.1 * _noise((4, theta.numel()), 1).to(self.device)
+        places = torch.arange(len(batch.inputs), device=self.device)
+        batch.begin(places, rows[places % 4])
+        batch.inputs.copy_(_noise((4, *self._shape), 2).to(self.device)[places % 4])
 
     def _one(
         self, parameters: dict[str, Tensor], inputs: Tensor, states: list[Tensor]
@@ -238,15 +280,15 @@ class ModulePolicy(Policy):
             return given.reshape(-1).float(), []
         return given[0].reshape(-1).float(), pytree.tree_leaves(given[1])
 
-    def _together(
-        self, parameters: dict[str, Tensor], inputs: Tensor, states: list[Tensor]
-    ) -> tuple[Tensor, list[Tensor]]:
-        found: tuple[Tensor, list[Tensor]] = vmap(self._one)(parameters, inputs, states)
+    def _together(self, batch: Batch) -> tuple[Tensor, list[Tensor]]:
+        """Outputs and states of all lanes, through `torch.func`."""
+        arguments = batch.parameters, batch.inputs, batch.states
+        found: tuple[Tensor, list[Tensor]] = vmap(self._one)(*arguments)
         return found
 
-    def _alone(self, batch: Batch, inputs: Tensor, place: int) -> tuple[Tensor, list[Tensor]]:
+    def _alone(self, batch: Batch, place: int) -> tuple[Tensor, list[Tensor]]:
         parameters = {name: value[place] for name, value in batch.parameters.items()}
-        return self._one(parameters, inputs[place], [state[place] for state in batch.states])
+        return self._one(parameters, batch.inputs[place], [state[place] for state in batch.states])
 
     def _examine(self) -> Traits:
         """What the module gives for an observation. Raises `PolicyUnavailable`."""
@@ -298,17 +340,12 @@ class ModulePolicy(Policy):
         operations they are not even so."""
         if size > LARGEST_TOGETHER:
             return lanes, f"with {size:,} parameters that saves nothing", []
-        theta = torch.cat([value.reshape(-1) for value in self._module.parameters()])
-        rows = theta + 0.1 * _noise((4, size), 1).to(self.device)
-        inputs = _noise((4, *self._shape), 2).to(self.device)
 
-        def repeated(count: int) -> tuple[Tensor, Batch, Tensor]:
-            """Outputs of so many lanes that are four over and over."""
-            batch = self._batch(count)
-            places = torch.arange(count, device=self.device)
-            batch.begin(places, rows[places % 4])
-            seen = inputs[places % 4]
-            return self._together(batch.parameters, seen, batch.states)[0], batch, seen
+        def tried(count: int) -> tuple[Batch, Tensor]:
+            """So many lanes, and their outputs."""
+            batch = self._batch(np.zeros((count, math.prod(self._shape)), np.float32))
+            self._begin_trial(batch)
+            return batch, self._together(batch)[0]
 
         inside: list[str] = []
         hooks = [
@@ -318,8 +355,8 @@ class ModulePolicy(Policy):
         try:
             with warnings.catch_warnings(record=True) as said:
                 warnings.simplefilter("always")
-                few, batch, seen = repeated(LANES_STEP)
-            many = repeated(lanes)[0] if lanes > LANES_STEP else few
+                batch, few = tried(LANES_STEP)
+            many = tried(lanes)[1] if lanes > LANES_STEP else few
         except Exception as error:
             named = inside[-1] if inside else ""
             part = type(self._module.get_submodule(named)).__name__
@@ -331,7 +368,7 @@ class ModulePolicy(Policy):
         if not torch.equal(few, few[:4].repeat(LANES_STEP // 4, 1)):
             return lanes, "the place of a lane beside others would change its outputs", []
         for place in range(4):
-            alone, _ = self._alone(batch, seen, place)
+            alone, _ = self._alone(batch, place)
             if not torch.allclose(alone, few[place], TOLERANCE, TOLERANCE):
                 return lanes, "together they would give other outputs than alone", []
         same = torch.equal(many, few[:4].repeat(lanes // 4, 1))
