@@ -47,7 +47,7 @@ FEWEST_TOGETHER = 32
 MOST_TOGETHER = 256
 TOGETHER_BYTES = 4 << 20
 MOST_VECTOR_TOGETHER = 512  # where environments step as one as well
-CALL_SECONDS_TOGETHER = 600e-6
+CALL_SECONDS_TOGETHER = 300e-6
 CALL_SHARE_TOGETHER = 0.1
 
 Take = Callable[[], Evaluation | None]
