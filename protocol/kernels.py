@@ -22,6 +22,7 @@ if sys.byteorder != "little":
     raise ImportError("this machine is big-endian: noise streams are read as little-endian words")
 
 CHUNK = 2048  # bytes of a stream in hand at once: eight of them and their tables fit in L1
+STRETCH = 8192  # parameters of a row that are written before the next row's
 PAGE, GAP = np.uint64(CHUNK), np.uint64(64)
 PAGE_WORDS = (CHUNK + 64) // 8
 """A stream that is read out of order lies in pages with a cache line between them: columns of a
@@ -247,15 +248,15 @@ def rademacher_members(
     pages = (size + CHUNK - 1) // CHUNK
     words = np.empty(pages * PAGE_WORDS, np.uint64)
     octets = words.view(np.uint8)
-    ordered = np.empty(CHUNK, np.uint8)
+    ordered = np.empty(STRETCH, np.uint8)
     for block in range(start >> 3, (end + 7) >> 3):
         for page in range(pages):
             counter = np.uint64(page * (CHUNK >> 5))
             length = min(CHUNK, size - page * CHUNK)
             room = words[page * PAGE_WORDS : (page + 1) * PAGE_WORDS]
             fill_stream(run_seed, NOISE, np.uint64(block), counter, room, (length + 7) >> 3)
-        for chunk in range(0, size, CHUNK):
-            length = min(CHUNK, size - chunk)
+        for chunk in range(0, size, STRETCH):
+            length = min(STRETCH, size - chunk)
             places = order[chunk : chunk + length]
             for j in range(length):
                 place = np.uint64(places[j])  # unsigned: Numba need not look for negative ones

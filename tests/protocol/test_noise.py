@@ -158,6 +158,17 @@ def test_members_in_another_order_are_the_same(kind, seed, start, count, size, r
         assert np.array_equal(made[i], alone[order])
 
 
+@pytest.mark.parametrize("kind", ["rademacher", "gaussian"])
+@pytest.mark.parametrize("size", [8191, 8192, 8193, 16_500])
+def test_members_of_several_stretches_in_another_order_are_the_same(kind, size):
+    theta = vectors.theta(size) - np.float32(5)
+    order = np.random.default_rng(size).permutation(size).astype(np.int32)
+    made = noise.members(kind, 3, 6, 4, theta[order], 0.1, order=order)
+    for i in range(8):
+        alone = noise.member(kind, 3, 6 + i // 2, 1 - 2 * (i % 2), theta, 0.1)
+        assert np.array_equal(made[i], alone[order])
+
+
 def test_an_order_of_another_shape_or_type_is_refused():
     theta = vectors.theta(50)
     for wrong in (np.arange(49, dtype=np.int32), np.arange(50)):
