@@ -13,7 +13,12 @@ from tests.worker import nets  # noqa: E402
 from tests.worker.reference import run_spec  # noqa: E402
 from tests.worker.test_policies import plain_view  # noqa: E402
 from worker.evaluation import environments  # noqa: E402
-from worker.evaluation.jobs import EvaluationJob  # noqa: E402
+from worker.evaluation.children import Evaluators  # noqa: E402
+from worker.evaluation.jobs import (  # noqa: E402
+    EnvironmentUnavailable,
+    Evaluation,
+    EvaluationJob,
+)
 from worker.evaluation.lanes import Lanes  # noqa: E402
 from worker.policies import making, modules  # noqa: E402
 from worker.policies.batched import ModulePolicy  # noqa: E402
@@ -22,6 +27,7 @@ from worker.policies.modules import PolicyUnavailable  # noqa: E402
 from worker.policies.recurrence import replace  # noqa: E402
 
 ALLOWED = ("tests.worker",)
+JOB = EvaluationJob("members", 0, 3, 24, sigma=0.5)
 
 
 def spec_of(name: str, **arguments: Any) -> RunSpec:
@@ -118,9 +124,8 @@ def test_returns_do_not_depend_on_the_lanes():
     spec = spec_of("Remembers")
     maker = environments.maker(spec.environment)
     theta = np.random.default_rng(1).normal(0, 0.5, spec.size).astype(np.float32)
-    job = EvaluationJob("members", 0, 3, 24, sigma=0.5)
     one, many = (Lanes(spec, maker, count, grant=Grant(ALLOWED)) for count in (3, 50))
-    first, second = one.evaluate(job, theta), many.evaluate(job, theta)
+    first, second = one.evaluate(JOB, theta), many.evaluate(JOB, theta)
     np.testing.assert_array_equal(first.returns, second.returns)
     assert first.returns.std() > 0
 
@@ -188,3 +193,24 @@ def test_the_parameters_are_what_pytorch_makes_of_the_seed():
     ):
         assert torch.equal(one, two) and torch.equal(one, three)
     assert not torch.equal(first.out.weight, other.out.weight)
+
+
+async def test_a_process_plays_a_module_that_is_allowed_and_says_how():
+    spec = spec_of("Branches")
+    evaluators = Evaluators()
+    with pytest.raises(EnvironmentUnavailable, match=r"is not allowed here.*--allow-module tests"):
+        await evaluators.start(spec, 1)
+    evaluators = Evaluators()
+    await evaluators.start(spec, 1, ALLOWED)
+    try:
+        assert "gate (Gate) can't be" in evaluators.remark
+        theta = np.random.default_rng(1).normal(0, 0.5, spec.size).astype(np.float32)
+        await evaluators.set_theta(0, theta)
+        told: list[Evaluation] = []
+        await evaluators.evaluate(JOB, told.append)
+    finally:
+        await evaluators.close()
+    here = Lanes(spec, environments.maker(spec.environment), 3, grant=Grant(ALLOWED))
+    np.testing.assert_array_equal(
+        np.concatenate([part.returns for part in told]), here.evaluate(JOB, theta).returns
+    )

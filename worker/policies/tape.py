@@ -99,8 +99,8 @@ class Tape:
     ) -> None:
         arguments, structure = pytree.tree_flatten((list(args), kwargs))
         tensors = [value for value in arguments if isinstance(value, Tensor)]
-        made = [result] if isinstance(result, Tensor) else list(result or ())
-        if not all(isinstance(value, Tensor) for value in made) or isinstance(result, dict):
+        made = list(result) if isinstance(result, list | tuple) else [result]
+        if not all(isinstance(value, Tensor) for value in made):
             raise Unrecorded(f"{func} gives something else than tensors")
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise Unrecorded(f"{func} is random")
