@@ -38,6 +38,10 @@ def run_spec(environment_id: str = "CartPole-v1", **sections: Any) -> RunSpec:
             discrete(2),
         ),
         "ToyMiser-v0": (small, {**box(2, 1), "low": [-1.0, 0.0], "high": [1.0, 3.0]}),
+        "ToyAlbum-v0": (
+            {**box(9, 8, 3), "dtype": "uint8"},
+            {**box(2, 1), "low": [-1.0, 0.0], "high": [1.0, 3.0]},
+        ),
         "ToyRescaled-v0": (small, {**box(2, 1), "low": [-1.0, -1.0], "high": [1.0, 1.0]}),
         "ToyLadder-v0": ({**discrete(4), "start": 5}, {**discrete(2), "start": 3}),
     }

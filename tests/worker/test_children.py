@@ -69,25 +69,27 @@ async def test_two_children_give_what_one_process_gives(pool):
     assert_same(await whole(pool, job), alone(toy(), job))
 
 
-async def test_one_and_two_children_agree_on_continuous_actions():
+async def test_one_two_and_three_children_agree_on_continuous_actions():
     spec = run_spec("Pendulum-v1", policy={"hidden": [8]}, environment={"max_steps": 50})
     jobs = [members(0, 9), EvaluationJob("centre", 0, 3, 7)]
-    one, two = Evaluators(DEADLINE), Evaluators(DEADLINE)
+    one, two, three = (Evaluators(DEADLINE) for _ in range(3))
     one.prepare(1)  # before the run is known
     await until(lambda: len(one._children) == 1)
     prepared = processes(one)
-    await asyncio.gather(one.start(spec, 1), two.start(spec, 2))
-    assert processes(one) == prepared and len(processes(two)) == 2
+    await asyncio.gather(one.start(spec, 1), two.start(spec, 2), three.start(spec, 3))
+    await until(lambda: (two.ready, three.ready) == (2, 3))
+    assert processes(one) == prepared
     assert one.speed > 0 and len(one.numeric_class) == 16
-    assert one.numeric_class == two.numeric_class
-    for evaluators in (one, two):
+    assert one.numeric_class == two.numeric_class == three.numeric_class
+    for evaluators in (one, two, three):
         await evaluators.set_theta(0, reference.theta(spec))
     for job in jobs:
         found = await whole(one, job)
         assert_same(found, await whole(two, job))
+        assert_same(found, await whole(three, job))
         assert_same(found, alone(spec, job))
         assert (found.lengths == 50).all() and np.ptp(found.returns) > 0
-    await asyncio.gather(one.close(), two.close())
+    await asyncio.gather(one.close(), two.close(), three.close())
 
 
 async def test_what_is_finished_of_a_long_job_is_told_while_it_runs(monkeypatch):

@@ -152,8 +152,8 @@ class Dice(Walk):
 class Miser(gymnasium.Env[Any, Any]):
     """Keeps every action that it was given; its reward is the distance from the one before."""
 
-    def __init__(self) -> None:
-        self.observation_space = Box(0, 255, (2, 3), np.uint8)
+    def __init__(self, shape: tuple[int, ...] = (2, 3)) -> None:
+        self.observation_space = Box(0, 255, shape, np.uint8)
         self.action_space = Box(
             np.array([[-1.0], [0.0]], np.float32), np.array([[1.0], [3.0]], np.float32)
         )
@@ -161,14 +161,16 @@ class Miser(gymnasium.Env[Any, Any]):
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
         super().reset(seed=seed)
         self.hoard = [np.zeros((2, 1), np.float32)]
-        return self.np_random.integers(0, 256, (2, 3), np.uint8), {}
+        return self.look(), {}
+
+    def look(self) -> Any:
+        return self.np_random.integers(0, 256, self.observation_space.shape, np.uint8)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
         assert self.action_space.contains(action)
         self.hoard.append(action)
         reward = np.abs(self.hoard[-1] - self.hoard[-2]).sum()
-        observation = self.np_random.integers(0, 256, (2, 3), np.uint8)
-        return observation, reward, False, len(self.hoard) > 6, {}
+        return self.look(), reward, False, len(self.hoard) > 6, {}
 
 
 class Ladder(gymnasium.Env[Any, Any]):
@@ -277,3 +279,4 @@ register(
     ),
 )
 register("ToyEndless-v0", Endless)
+register("ToyAlbum-v0", Miser, max_episode_steps=30, kwargs={"shape": (9, 8, 3)})
