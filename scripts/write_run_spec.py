@@ -42,6 +42,25 @@ and outputs:
 An environment's box is read as `uint8` where it is of that type with bounds 0 and 255, as images
 are. Its `dtype` may be set to `float32` in a run file: policies then read 0 to 255. A normaliser
 sees inputs as this table has them, and takes up to 4,687: few images are so small.
+
+A robot that sees a small grey image beside two speeds, and drives while it may also honk, is so
+described:
+
+    [environment]
+    id = "Robot-v0"
+    observation.kind = "dict"
+    observation.names = ["camera", "speeds"]
+    observation.spaces = [
+        {kind = "box", shape = [8, 8], dtype = "uint8"},
+        {kind = "box", shape = [2]},
+    ]
+    action.kind = "tuple"
+    action.spaces = [
+        {kind = "box", shape = [2], low = [-1.0, 0.0], high = [1.0, 1.0]},
+        {kind = "discrete", n = 2},
+    ]
+
+Its policies have 66 inputs and 4 outputs.
 """
 WRAPPERS = """### Wrappers
 

@@ -1,4 +1,7 @@
 import math
+import re
+import textwrap
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -194,3 +197,13 @@ def test_a_space_is_no_bigger_than_it_says() -> None:
     assert space.size == 7
     assert MultiBinary(shape=(2, 3)).size == 6
     assert Tuple(spaces=(space, Discrete(n=2))).size == 9
+
+
+def test_the_examples_in_the_document_are_valid() -> None:
+    document = (Path(__file__).parents[2] / "docs" / "run-spec.md").read_text(encoding="utf-8")
+    texts = re.findall(r"(?:^    .*\n)+", document, re.MULTILINE)
+    robot, racing = (spec.tomllib.loads(textwrap.dedent(text)) for text in texts[:2])
+    made = with_spaces(**robot["environment"])
+    assert (made.environment.observation.size, made.environment.action.size) == (66, 4)
+    made = with_spaces(**racing["environment"])
+    assert [wrapper.n for wrapper in made.environment.wrappers] == [4, 3]

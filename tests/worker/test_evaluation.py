@@ -169,3 +169,12 @@ def test_what_is_no_reply_is_refused(body):
 def test_a_frame_over_the_limit_is_refused():
     with pytest.raises(pipe.WireError, match="4,294,967,295 bytes"):
         pipe.length(b"\xff\xff\xff\xff", 1 << 20)
+
+
+def test_a_probe_of_composite_spaces_finds_the_same_class_each_time():
+    drawn, chosen = (
+        run_spec("ToyGarden-v0", policy={"hidden": [3], "choice": choice})
+        for choice in ("sample", "argmax")
+    )
+    classes = [probed(spec).numeric_class for spec in (drawn, drawn, chosen)]
+    assert classes[0] and classes[0] == classes[1] != classes[2]
