@@ -39,6 +39,7 @@ def lanes_of(spec: RunSpec) -> Lanes:
         ("CartPole-v1", [REPEAT], [4]),
         ("CartPole-v1", [STACK, REPEAT, CLIP], [3, 4]),
         ("ToyMiser-v0", [STACK], [3, 2, 3]),
+        ("ToyGarden-v0", [REPEAT], None),  # ends half way through an action
         ("ToyMiser-v0", [CLIP, RESCALE], [2, 3]),
         ("ToyRescaled-v0", [REPEAT], [2, 3]),
         ("Pendulum-v1", [RESCALE, STACK, REPEAT], [3, 3]),

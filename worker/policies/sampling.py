@@ -59,8 +59,6 @@ def softmax_choice(logits: NDArray[np.float32], share: float, room: NDArray[np.f
     for i in range(1, logits.size):
         if logits[i] > logits[best]:
             best = i
-    if not np.isfinite(logits[best]):
-        return best
     total = 0.0
     for i in range(logits.size):
         total += exp(np.float64(logits[i]) - np.float64(logits[best]))
@@ -68,7 +66,7 @@ def softmax_choice(logits: NDArray[np.float32], share: float, room: NDArray[np.f
     for i in range(logits.size):
         if room[i] > share * total:
             return i
-    return best
+    return best  # no sum is larger than a share that is no number
 
 
 @njit(error_model="numpy")
