@@ -64,19 +64,19 @@ MODULES = [
 def test_each_lane_gives_what_the_module_gives_alone(name, arguments, path):
     """Episodes of (row, steps), one after the other in each lane, some lanes moved at a time."""
     spec = spec_of(name, **arguments)
-    policy, few = policy_of(spec, 40), policy_of(spec, 1)
+    policy, few = policy_of(spec, 32), policy_of(spec, 1)
     assert (policy.path, few.path) == (path, path)
     rng = np.random.default_rng(3)
     rows = rng.normal(0, 0.5, (6, spec.size)).astype(np.float32)
     playing: dict[int, Any] = {}
     for tick in range(12):
-        for lane in range(40):
+        for lane in range(32):
             if lane not in playing or rng.random() < 0.2:
                 row = int(rng.integers(6))
                 policy.begin(lane, row, -1, 0)
                 playing[lane] = (with_parameters(spec, rows[row]), [], row)
-        moved = np.arange(40) if tick % 3 else np.sort(rng.choice(40, 25, replace=False))
-        policy.observations[:] = rng.normal(size=(40, 4))
+        moved = np.arange(32) if tick % 3 else np.sort(rng.choice(32, 20, replace=False))
+        policy.observations[:] = rng.normal(size=(32, 4))
         assert policy.act(moved, rows, plain_view(spec)) is not None
         for position, lane in enumerate(moved):
             module, state, _ = playing[lane]
@@ -156,6 +156,7 @@ def test_what_can_not_be_batched_is_named():
         ("tests.worker.nowhere:Net", {}, ALLOWED, "can't be imported"),
         ("tests.worker.nets:Nat", {}, ALLOWED, "can't be imported"),
         ("tests.worker.nets:load", {}, ALLOWED, "must be a class that inherits"),
+        ("tests.worker.nets:Tensor", {}, ALLOWED, "must be a class that inherits"),
         ("tests.worker.nets:Net", {"width": 3}, ALLOWED, "policy.arguments"),
     ],
 )

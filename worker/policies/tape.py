@@ -23,7 +23,7 @@ class Call(NamedTuple):
     """An operation: which slots it takes its tensors from, and puts its results into.
 
     Attributes:
-        arguments: a flat list, in which tensors that change are None.
+        arguments: a flat list, in which tensors that change are filled in.
         holes: their places in it, and their slots.
         structure: of (positional arguments, keyword arguments); None where all are positional and
             none holds others.
@@ -75,13 +75,12 @@ class Tape:
         """What the function gives for the values that the tensors have now."""
         room = self._room
         for operation, arguments, holes, structure, results in self._calls:
-            filled = arguments.copy()
             for place, slot in holes:
-                filled[place] = room[slot]
+                arguments[place] = room[slot]
             if structure is None:
-                result = operation(*filled)
+                result = operation(*arguments)
             else:
-                positional, named = pytree.tree_unflatten(filled, structure)
+                positional, named = pytree.tree_unflatten(arguments, structure)
                 result = operation(*positional, **named)
             for place, slot in results:
                 room[slot] = result if place < 0 else result[place]
