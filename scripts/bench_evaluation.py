@@ -366,7 +366,7 @@ def cpu_seconds(pid: int) -> float:
 
 def line(figure: Figure) -> str:
     """A figure as a line of the table."""
-    name = f"{figure.row:<54}{figure.beside:<42}"
+    name = f"{figure.row:<56}{figure.beside:<42}"
     if figure.skipped:
         return f"{name}left out: {figure.skipped}"
     amounts = f"{figure.ours:>11,.0f}{figure.theirs:>11,.0f} {figure.unit:<8}"
@@ -394,7 +394,7 @@ def main() -> None:
         parser.error(f"--rows {', '.join(sorted(unknown))}: must be among {', '.join(ROWS)}")
     options = Options(asked.seconds, asked.peer_python)
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    print(f"{'':<54}{'beside':<42}{'ours':>11}{'theirs':>11}{'':<9}{'ratio':>9}  target")
+    print(f"{'':<56}{'beside':<42}{'ours':>11}{'theirs':>11}{'':<9}{'ratio':>9}  target")
     figures = []
     for row in rows:
         for figure in ROWS[row](options):
