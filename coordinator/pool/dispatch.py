@@ -183,38 +183,36 @@ class Dispatch:
     def _lease_something(self, session: Session, now: float) -> bool:
         """The most useful first: what the run waits for, then what it will need."""
         wanted = self._members_wanted()
-        updating, batches = self._course.updating, self._batches
         # As a rule nothing is free but what is begun early, where that is.
-        if self._evaluations.under_way or (not updating and batches.open.work.unleased.total):
-            for offer in self._offers(wanted):
-                pacing = self._leases.pacing(session, offer.kind, now)
-                if self._lease_part(session, offer, pacing, now):
-                    return True
+        for offer in self._offers(wanted):
+            pacing = self._leases.pacing(session, offer.kind, now)
+            if self._lease_part(session, offer, pacing, now):
+                return True
         if not wanted:
             return False
-        room = batches.early_room(updating)
+        room = self._batches.early_room(self._course.updating)
         return room > 0 and self._lease_early(session, room, now)
 
     def _offers(self, wanted: bool) -> list[Offer]:
         """What is free and the run waits for, the most useful first; members where they are
         `wanted`."""
+        work = self._batches.open.work
+        free = work.unleased.total if wanted and not self._course.updating else 0
         offers: list[Offer] = []
-        current, version = None, self._course.version
+        current = None
         for evaluation in self._evaluations.under_way:
             if evaluation.work.unleased.total:
                 offer = Offer("centre", evaluation.version, evaluation.work)
-                if wanted and evaluation.version == version:
+                if wanted and evaluation.version == self._course.version:
                     current = offer
                 else:
                     offers.append(offer)
-        if wanted:
-            work = self._batches.open.work
-            if work.unleased.total and not self._course.updating:
-                if self._members.work is not work:
-                    self._members = Offer("members", version, work)
-                offers.append(self._members)
-            if current is not None:
-                offers.append(current)
+        if free:
+            if self._members.work is not work:
+                self._members = Offer("members", self._course.version, work)
+            offers.append(self._members)
+        if current is not None:
+            offers.append(current)
         return offers
 
     def _awaited(self) -> Iterator[Work]:

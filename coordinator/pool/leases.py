@@ -52,6 +52,9 @@ class Leases:
         self._durations = Window()
         self._ratios = Window(fewest=10)
         """durations as parts of what was predicted"""
+        self._untold = 0
+        """results until the next whose duration is looked at: as many as it takes for a window to
+        tell of all who are at work, and not of who is the fastest"""
         self._overdue, self._deadline = OVERDUE.unknown, DEADLINE.unknown
         """times the predicted duration"""
         self._length: float | None = None
@@ -237,8 +240,11 @@ class Leases:
 
     def took(self, lease: Lease, seconds: float, now: float) -> None:
         """The result of a lease came, which took its session so long."""
-        self._durations.add(seconds)
-        self._compare(lease, now)
+        self._untold -= 1
+        if self._untold <= 0:
+            self._untold = len(self.out) // Window.SIZE
+            self._durations.add(seconds)
+            self._compare(lease, now)
 
     def _compare(self, lease: Lease, now: float) -> None:
         """Learn by how much predictions are wrong."""

@@ -384,7 +384,7 @@ class Pool:
                 session.last_result = now  # only now does it begin with what it was given since
         lengths = event.lengths
         few = event.kind == "members" and len(lengths) <= FEW
-        steps = sum(map(sum, lengths.tolist())) if few else int(lengths.sum())
+        steps = sum(lengths.ravel().tolist()) if few else int(lengths.sum())
         counts = self._intake.take(event, lease, session, steps)
         if lease is not None:
             self._came_back(event, lease, session, steps, now)

@@ -173,13 +173,12 @@ class Pace:
         if steps > seconds * self._believed:
             seconds = steps / self._believed
         self._believed = math.inf
-        self._results = results = (*before, (steps, seconds))
-        done = spent = 0.0
-        for steps, seconds in results:
-            done += steps
-            spent += seconds
-        if spent > 0.0:
-            self.speed = (done if done > 1.0 else 1.0) / spent
+        self._results = (*before, (steps, seconds))
+        for earlier, lasted in before:
+            steps += earlier
+            seconds += lasted
+        if seconds > 0.0:
+            self.speed = (steps if steps > 1.0 else 1.0) / seconds
 
     def ran_out(self, steps: float, seconds: float) -> None:
         """So many steps were not done in so many seconds: at most that fast, and at most half.
