@@ -152,7 +152,7 @@ class Reception:
         current = [h for h in hello.held if not self._went_without(h.task, h.version)]
         held = genuine(self._leader.run, self._secret, id, current)
         stands_by = hello.device == STANDBY
-        self._decide(Joined(id, hello.credit, hello.speed, held, stands_by))
+        self._decide(Joined(id, hello.credit, hello.speed, held, stands_by, hello.lanes))
 
     def _hear_sealed(self, kind: topics.Kind, id: SessionId, payload: bytes) -> None:
         peer = self._peers.get(id)

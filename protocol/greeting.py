@@ -17,7 +17,7 @@ from protocol.identity import (
     Transcript,
     new_nonce,
 )
-from protocol.messages import AnyMessage, Bye, Held, Hello, Message, Welcome
+from protocol.messages import MAX_LANES, AnyMessage, Bye, Held, Hello, Message, Welcome
 from protocol.packing import WireError
 from protocol.spec import PROTOCOL_VERSION
 
@@ -37,6 +37,7 @@ class Introduction:
     device: str
     speed: float = 0.0
     numeric_class: bytes = b""
+    lanes: int = 0
 
 
 class Greeting:
@@ -107,6 +108,7 @@ class Greeting:
             numeric_class=introduction.numeric_class,
             version=version,
             held=held,
+            lanes=min(introduction.lanes, MAX_LANES),
         )
         return signed(self._identity, "hello", (self.run, self.session), hello)
 

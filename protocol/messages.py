@@ -21,6 +21,8 @@ from protocol.packing import (
 
 MAX_TASK_DIRECTIONS = 4096
 """Directions of a task at most, so that every result fits one message."""
+MAX_LANES = 65_536
+"""Episodes at once that a worker can declare."""
 MAX_DIRECTION = 2**47
 """Directions stay below this: an episode index is direction * 65536 + episode, below 2^63."""
 CHUNK = 192 * 1024
@@ -213,6 +215,8 @@ class Hello(Message, frozen=True, tag=4):
     """that the worker has reached"""
     held: Annotated[tuple[Held, ...], msgspec.Meta(max_length=64)] = ()
     """leases of this session, of whatever epoch, that it works on or has unanswered results of"""
+    lanes: Annotated[int, msgspec.Meta(ge=0, le=MAX_LANES)] = 0
+    """episodes that take about as long together as a few of them alone; 0: it has no such number"""
 
 
 class Welcome(Message, frozen=True, tag=5):

@@ -343,7 +343,9 @@ class Daemon:
             share, memory = settings.cpu_share, evaluators.memory_limit
             assert memory is not None
             self._console.say(news.ready(speed, ready, settings.children, share, memory))
-        self._do(self._the_session.can_evaluate(speed, evaluators.numeric_class, now()))
+        self._do(
+            self._the_session.can_evaluate(speed, evaluators.numeric_class, now(), evaluators.lanes)
+        )
 
     async def _evaluate(self, command: commands.Evaluate) -> None:
         session, task = self._the_session, command.task

@@ -188,15 +188,17 @@ class Session:
         self.voice.warn(reason)
         return self._pump(now)
 
-    def can_evaluate(self, speed: float, numeric_class: bytes, now: float) -> list[Command]:
+    def can_evaluate(
+        self, speed: float, numeric_class: bytes, now: float, lanes: int = 0
+    ) -> list[Command]:
         """Evaluation processes are ready, or more of them than before.
 
-        `speed` is that of all, in environment steps per second. More speed needs no hello of its
-        own: the coordinator measures it.
+        `speed` is that of all, in environment steps per second; `lanes` as in a hello, of all that
+        are there or to come. More speed needs no hello of its own: the coordinator measures it.
         """
         known = self._introduction
         self._introduction = Introduction(
-            self.settings.name, self.settings.device, speed, numeric_class
+            self.settings.name, self.settings.device, speed, numeric_class, lanes
         )
         if known is None or known.numeric_class != numeric_class:
             self._presence.greet(now)

@@ -156,7 +156,7 @@ class Dispatch:
         whether it can, `within` so many seconds."""
         lease = claim.leases[0]
         pacing = self._leases.pacing(session, lease.kind, now)
-        count = min(claim.left, max(1, int(self._minimum_seconds / pacing.unit)))
+        count = min(claim.left, max(1, pacing.fill, int(self._minimum_seconds / pacing.unit)))
         if not session.proven:
             count = min(count, self._room_for_newcomers(now))
         if not count or pacing.seconds(count) > within:
@@ -275,8 +275,11 @@ class Dispatch:
         if not session.proven:
             # Whose worker lost its last tasks begins with a small one.
             size = min(max(1, size >> session.losses), self._room_for_newcomers(now))
-            if not size:
-                return False
+        elif pacing.fill and self._roster.newcomers:
+            # Its full lanes may take all that there is, batch after batch.
+            size = min(size, offer.work.unleased.total - self._room_for_newcomers(now))
+        if size <= 0:
+            return False
         worker = session.id.worker
         claim = offer.work.claim(size, worker, self._roster.eligible)
         if claim is None and not session.leases and not offer.work.has_failing:

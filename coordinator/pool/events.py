@@ -51,6 +51,8 @@ class Joined:
     speed: float
     held: tuple[HeldLease, ...] = ()
     stands_by: bool = False
+    lanes: int = 0
+    """as in its hello"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from coordinator.pool.sizing import (
     OVERDUE_MEDIANS,
     Pacing,
     Window,
+    as_full,
     lease_seconds,
     least_seconds,
     task_size,
@@ -72,9 +73,10 @@ class Leases:
         for lease in leases.values():
             if lease.work is work:
                 held += lease.count
-        minimum = 0.0
+        minimum, fill = 0.0, 0
         # A speed that is only declared must not make a large task of all that is left.
         if session.pace.measured:
+            fill = pacing.fill
             minimum = least_seconds(share * work.size * unit)
             if minimum < self._minimum_seconds:
                 minimum = self._minimum_seconds
@@ -89,6 +91,7 @@ class Leases:
             task_seconds=self._task_seconds,
             minimum_seconds=minimum,
             idle=not leases,
+            fill=fill,
         )
 
     def pacing(self, session: Session, kind: TaskKind, now: float) -> Pacing:
@@ -97,7 +100,16 @@ class Leases:
         for lease in session.leases.values():
             if lease.expected > free:
                 free = lease.expected
-        return Pacing(free - now, self.steps[kind] / session.pace.speed)
+        fill = self._fill(kind, session) if session.lanes else 0
+        return Pacing(free - now, self.steps[kind] / session.pace.speed, fill)
+
+    def _fill(self, kind: TaskKind, session: Session) -> int:
+        """Units that fill the lanes which a session declares, once."""
+        return session.lanes if kind == "centre" else -(-session.lanes // (2 * self._episodes))
+
+    def filled(self, lease: Lease, session: Session) -> float:
+        """Times its own steps that full lanes of this session take in the time of the lease."""
+        return as_full(lease.count, self._fill(lease.kind, session)) / lease.count
 
     def is_free(self, task: int) -> bool:
         """Whether a lease of the past may have this number again: it is not out, nor to come."""
@@ -155,7 +167,9 @@ class Leases:
         """When what is left of the lease, begun in so many seconds, should be here, is overdue,
         runs out."""
         median, pace, units = self._durations.median, session.pace, lease.claim.range
-        left = lease.count if lease.due is None else lease.due.total
+        left: float = lease.count if lease.due is None else lease.due.total
+        if session.lanes:
+            left = as_full(left, self._fill(lease.kind, session))
         expected = begins_in + left * self.steps[lease.kind] / pace.speed
         lease.predicted = predicted = pace.measured and self._length is not None
         seconds = lease_seconds(

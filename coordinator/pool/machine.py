@@ -268,6 +268,7 @@ class Pool:
             session.heard = now
             self._roster.set_credit(session, event.credit)
             self._commands.append(Happened("joined again", event.session))
+        session.lanes = event.lanes
         if again := sum(self._take_up(session, held, now) for held in event.held):
             self._roster.found(session)
             leases = "lease" if again == 1 else "leases"
@@ -429,6 +430,8 @@ class Pool:
         session.last_result = now
         if lease.begun_before and lease.timed <= lease.issued:
             return
+        if session.lanes:
+            steps *= self._leases.filled(lease, session)
         session.pace.observe(steps, seconds)
         self._roster.reweigh(session)
         lease.spent += seconds

@@ -71,6 +71,8 @@ class Session:
     """accepted results of it that may still be lost"""
     stands_by: bool = False
     """it is no worker"""
+    lanes: int = 0
+    """episodes that take about as long together as a few of them, as it declares; 0: it has none"""
     queue: OrderedDict[SessionId, Session] | None = None
     """where it waits for work"""
 

@@ -30,6 +30,10 @@ the end somebody has to be the last."""
 MOST_MEDIANS = 20.0
 """No lease is longer than so many of the pool's median tasks: nobody may claim to be arbitrarily
 slow."""
+EMPTY = 0.5
+"""Of what a step of full lanes takes, where they step together: what it takes with none in use."""
+MOST_TIMES = 4.0
+"""As much slower a unit may be than one of many, for lack of others to fill the lanes with."""
 OVERDUE_MEDIANS = 3.0
 """A lease is overdue after so many times the pool's median task, however slow its worker is."""
 
@@ -58,6 +62,16 @@ DEADLINE = Factor(10.0, 2.0, 10.0, 3.0)
 """When a lease runs out: no honest task is that much slower."""
 
 
+def as_full(units: float, fill: int) -> float:
+    """How many units, in lanes that `fill` of them fill, take as long as so few of them.
+
+    What a worker says of its lanes is believed up to MOST_TIMES: then it looks no faster than that.
+    """
+    if units >= fill:
+        return units
+    return min(EMPTY * fill + (1.0 - EMPTY) * units, MOST_TIMES * units)
+
+
 def least_seconds(batch_seconds: float) -> float:
     """The shortest task that is worth its messages, in a batch that takes so long.
 
@@ -74,11 +88,13 @@ class Pacing(msgspec.Struct, frozen=True, gc=False):
     free_in: float
     """seconds until it has done what it holds"""
     unit: float
-    """seconds of a unit"""
+    """seconds of a unit, as one of many"""
+    fill: int = 0
+    """units that fill its lanes once where these step together; 0: they don't"""
 
     def seconds(self, units: int) -> float:
         """Until it would have done so many units."""
-        return self.free_in + self.unit * units
+        return self.free_in + self.unit * as_full(units, self.fill)
 
 
 def task_size(
@@ -91,6 +107,7 @@ def task_size(
     task_seconds: float,
     minimum_seconds: float,
     idle: bool,
+    fill: int = 0,
 ) -> int:
     """Units (directions, or centre episodes) of the next task of a worker; 0: it has its share.
 
@@ -98,6 +115,10 @@ def task_size(
     are leased to this worker; `share` is its part of the pool's speed. Where a whole share would
     make less than two tasks of the minimum length it is given as one: messages cost more than a
     better balance is worth.
+
+    Where `fill` units take about as long as a few of them, as they fill a worker's lanes, tasks are
+    whole numbers of fills, for which it may get a third more than its share; what is too little for
+    the next worker it gets as well, and what is too little for itself is left to others.
     """
     if unleased <= 0:
         return 0
@@ -110,13 +131,28 @@ def task_size(
     minimum = int(units_per_second * minimum_seconds) or 1
     most = int(units_per_second * task_seconds) or 1
     guided = math.ceil(share * unleased / 2) or 1
+    if minimum < fill:
+        minimum = fill
     if fair >= 2 * minimum:
         size = minimum if minimum > guided else guided
     else:
         size = fair if fair > 0 else guided
+    if fill:
+        if size < unleased and not idle and size < fill / 2:
+            return 0
+        return _in_fills(min(size, most), fill, most, unleased)
     if size > most:
         size = most
     return size if size < unleased else unleased
+
+
+def _in_fills(size: int, fill: int, most: int, unleased: int) -> int:
+    """A size close to this that leaves no lanes empty, and no rest that would."""
+    whole = min(size + fill // NOT_WORTH_SHARING, most) // fill * fill
+    size = whole or size
+    if unleased - size <= min(size, fill) / NOT_WORTH_SHARING:
+        size = unleased
+    return min(size, most, unleased)
 
 
 def lease_seconds(

@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from coordinator.pool.sizing import (
     DEADLINE,
+    EMPTY,
     MESSAGE_SECONDS,
+    MOST_TIMES,
     OVERDUE,
     RESTART_SECONDS,
     UNKNOWN_LEASE,
@@ -16,6 +18,7 @@ from coordinator.pool.sizing import (
     Pace,
     Pacing,
     Window,
+    as_full,
     lease_seconds,
     least_seconds,
     task_size,
@@ -70,9 +73,16 @@ def test_who_has_its_share_gets_no_more_unless_it_is_idle() -> None:
     share=st.floats(0.0, 1.0),
     units_per_second=st.floats(1e-9, 1e15),
     idle=st.booleans(),
+    fill=st.integers(0, 5000),
 )
 def test_a_task_always_fits_what_is_there(
-    unleased: int, leased: int, held: int, share: float, units_per_second: float, idle: bool
+    unleased: int,
+    leased: int,
+    held: int,
+    share: float,
+    units_per_second: float,
+    idle: bool,
+    fill: int,
 ) -> None:
     count = size(
         unleased=unleased,
@@ -81,9 +91,65 @@ def test_a_task_always_fits_what_is_there(
         share=share,
         units_per_second=units_per_second,
         idle=idle,
+        fill=fill,
     )
     assert 0 <= count <= unleased
     assert count > 0 or not idle or unleased == 0, "an idle worker goes without"
+
+
+@pytest.mark.parametrize(
+    ("share", "count"),
+    [
+        (0.5, 128),
+        (0.55, 128),  # the rest of its share would be a handful in empty lanes
+        (0.47, 128),  # and a handful less leaves them as empty
+        (0.74, 128),
+        (0.88, 256),  # likewise of two fills
+        (0.3, 77),  # too little to fill them is its share, as one
+    ],
+)
+def test_a_task_fills_lanes_that_step_together(share: float, count: int) -> None:
+    asked = {"unleased": 256, "unfinished": 256, "share": share, "units_per_second": 1000.0}
+    assert size(**asked, fill=128) == count
+    assert size(**asked, fill=0) == round(share * 256 + 0.5)
+
+
+def test_what_is_left_beside_full_lanes_goes_with_them_or_to_others() -> None:
+    left = {"unleased": 140, "unfinished": 256, "units_per_second": 1000.0, "fill": 128}
+    assert size(**left, share=0.5) == 140
+    assert size(**left, share=0.55, held=116, idle=False) == 0
+    assert size(**left, share=0.9, held=116, idle=False) == 140
+    assert size(**{**left, "unleased": 30}, share=1.0, held=226, idle=False) == 30
+
+
+@given(
+    unleased=st.integers(1, 5000),
+    leased=st.integers(0, 5000),
+    share=st.floats(0.0, 1.0),
+    units_per_second=st.floats(1e-3, 1e6),
+    fill=st.integers(0, 40_000),
+)
+def test_who_lies_about_its_lanes_gets_hardly_more_than_its_share(
+    unleased: int, leased: int, share: float, units_per_second: float, fill: int
+) -> None:
+    asked = {
+        "unleased": unleased,
+        "unfinished": unleased + leased,
+        "share": share,
+        "units_per_second": units_per_second,
+    }
+    fair = max(1.0, share * (unleased + leased) + 1)
+    assert size(**asked, fill=fill) <= max(size(**asked), 5 / 3 * fair)
+
+
+@given(st.integers(1, 5000), st.integers(1, 5000), st.integers(0, 5000))
+def test_few_units_take_as_long_as_more_but_no_longer_than_full_lanes(
+    units: int, more: int, fill: int
+) -> None:
+    assert units <= as_full(units, fill) <= max(units, min(fill, MOST_TIMES * units))
+    assert as_full(units, fill) <= as_full(units + more, fill)
+    assert as_full(units, 0) == units
+    assert as_full(100, 200) == 100 + EMPTY * 100
 
 
 @pytest.mark.parametrize(
@@ -184,6 +250,7 @@ def test_deadlines_follow_how_far_durations_scatter() -> None:
 
 def test_a_pacing_tells_when_more_work_would_be_done() -> None:
     assert Pacing(2.0, 0.5).seconds(3) == 3.5
+    assert Pacing(2.0, 0.5, fill=5).seconds(3) == 2.0 + 0.5 * as_full(3, 5) > 3.5
 
 
 def test_a_pace_is_declared_until_it_is_measured() -> None:

@@ -166,7 +166,8 @@ class Evaluator:
             self.say(pipe.Unavailable(f"evaluation can't start here: {words_of(error)}"))
         else:
             remark = one_line(self.lanes.policy.remark, pipe.REASON_LENGTH)
-            self.say(pipe.Ready(found.speed * request.share, found.numeric_class, remark))
+            speed = found.speed * request.share
+            self.say(pipe.Ready(speed, found.numeric_class, remark, found.together))
 
     def keep(self, request: pipe.Theta) -> None:
         """Keep a version's parameters, unless they are dropped already."""

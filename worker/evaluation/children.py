@@ -33,7 +33,7 @@ from worker.threads import in_thread
 
 HELD = 2  # parts a child has at once: the last episodes of one, and the next
 PARTS_PER_CHILD = 2  # of a job, so that who is done early takes some of another's share
-SMALLEST_PART = 16  # episodes: fewer would leave lanes empty
+SMALLEST_PART = 16  # episodes, or as many as lanes step together: fewer would leave some empty
 TRIES = 4
 """Children that may be lost one after the other, whatever killed them, before a start is given up:
 the first two over the same trial episodes, each further one over others."""
@@ -101,6 +101,11 @@ class Evaluators:
     def speed(self) -> float:
         """Environment steps per second of the children that can evaluate, as they found it."""
         return sum(found.speed for found in self._findings)
+
+    @property
+    def lanes(self) -> int:
+        """Those of all children, also of those that are to come, where they step together; or 0."""
+        return len(self._keepers) * self._child_lanes
 
     @property
     def ready(self) -> int:
@@ -257,13 +262,19 @@ class Evaluators:
     def _findings(self) -> list[pipe.Ready]:
         return [child.found for child in self._children if child.found is not None]
 
+    @property
+    def _child_lanes(self) -> int:
+        return max((found.lanes for found in self._findings), default=0)
+
     def _pieces(self, job: EvaluationJob) -> int:
         """Into how many parts a job is cut."""
         seats = self.ready
         if seats <= 1:
             return 1
         episodes = math.prod(job.shape) * job.episodes_per_return
-        return max(seats, min(PARTS_PER_CHILD * seats, episodes // SMALLEST_PART))
+        return max(
+            seats, min(PARTS_PER_CHILD * seats, episodes // max(SMALLEST_PART, self._child_lanes))
+        )
 
     def _hand_out(self) -> None:
         """Give parts that wait to the children that have the fewest."""

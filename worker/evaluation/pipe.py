@@ -11,7 +11,7 @@ from typing import Annotated, BinaryIO
 
 import msgspec
 
-from protocol.messages import MAX_FAILURE_REASON, TaskKind
+from protocol.messages import MAX_FAILURE_REASON, MAX_LANES, TaskKind
 from protocol.packing import MAX_MESSAGE, WireError
 from protocol.spec import MAX_STATISTICS, RunSpec
 
@@ -87,6 +87,8 @@ class Ready(Message, frozen=True, tag=1):
     """16 bytes, or none where the environment does not repeat itself"""
     remark: Reason = ""
     """a line on how the policy is computed, for people"""
+    lanes: Annotated[int, msgspec.Meta(ge=0, le=MAX_LANES)] = 0
+    """that step together, so that few of them take about as long as all; 0: they don't"""
 
 
 class Unavailable(Message, frozen=True, tag=2):

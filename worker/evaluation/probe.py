@@ -43,6 +43,7 @@ class Findings:
         step_seconds: processor time of such a step, which others that are at work don't stretch.
         maker: makes the instances to play on: the one given, or one whose instances step as one.
         lanes: how many suit.
+        together: as many where a step of few takes about as long as of all; otherwise 0.
     """
 
     numeric_class: bytes
@@ -51,6 +52,7 @@ class Findings:
     step_seconds: float
     maker: Maker
     lanes: int
+    together: int
 
 
 class Recorder:
@@ -144,7 +146,8 @@ def probe(
             maker = vector if told == (numeric_class, numeric_class) else maker
     speed, step_seconds = _speed(spec, maker, job, pulse, grant, fresh=fresh)
     count = suited_lanes(spec, maker, step_seconds, grant)
-    return Findings(numeric_class, fresh, speed, step_seconds, maker, count)
+    as_one = isinstance(maker, VectorMaker) or together(spec, grant)
+    return Findings(numeric_class, fresh, speed, step_seconds, maker, count, count if as_one else 0)
 
 
 def _vectorised(spec: RunSpec, maker: Maker) -> Maker | None:
