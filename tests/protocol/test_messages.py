@@ -249,3 +249,10 @@ def test_packed_returns_come_back_exactly(pairs: list[tuple[float, int]]) -> Non
 def test_a_return_that_would_spoil_a_mean_is_refused(beyond: float) -> None:
     with pytest.raises(WireError, match="beyond"):
         result_arrays(a_result([1.0, beyond], [1, 1]))
+
+
+def test_a_hello_from_before_there_were_lanes_declares_none() -> None:
+    *before, _ = raw(messages.Hello)
+    assert messages.Hello.__struct_fields__[-1] == "lanes"
+    hello = decode(pack(before))
+    assert isinstance(hello, messages.Hello) and hello.lanes == 0

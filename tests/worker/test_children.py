@@ -33,7 +33,7 @@ from worker.evaluation import answers, environments, progress
 from worker.evaluation import children as hands
 from worker.evaluation.children import Evaluators
 from worker.evaluation.jobs import Evaluation, EvaluationJob, WorkerFailure, join
-from worker.evaluation.lanes import Lanes
+from worker.evaluation.lanes import MOST_VECTOR_LANES, Lanes
 from worker.evaluation.process import Child
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -69,6 +69,16 @@ async def test_two_children_give_what_one_process_gives(pool):
     assert_same(await whole(pool, job), alone(toy(), job))
 
 
+async def test_lanes_that_step_together_are_told_of_and_filled():
+    spec, evaluators = run_spec("CartPole-v1"), Evaluators(DEADLINE)
+    await evaluators.start(spec, 2)
+    await until(lambda: evaluators.ready == 2)
+    assert evaluators.lanes == 2 * MOST_VECTOR_LANES
+    counts = [MOST_VECTOR_LANES * lanes // 2 for lanes in (1, 2, 4)]  # both mirrors are played
+    assert [evaluators._pieces(members(0, count)) for count in counts] == [2, 2, 4]
+    await evaluators.close()
+
+
 async def test_one_two_and_three_children_agree_on_continuous_actions():
     spec = run_spec("Pendulum-v1", policy={"hidden": [8]}, environment={"max_steps": 50})
     jobs = [members(0, 9), EvaluationJob("centre", 0, 3, 7)]
@@ -80,6 +90,7 @@ async def test_one_two_and_three_children_agree_on_continuous_actions():
     await until(lambda: (two.ready, three.ready) == (2, 3))
     assert processes(one) == prepared
     assert one.speed > 0 and len(one.numeric_class) == 16
+    assert one.lanes == two.lanes == 0, "they step one by one"
     assert one.numeric_class == two.numeric_class == three.numeric_class
     for evaluators in (one, two, three):
         await evaluators.set_theta(0, reference.theta(spec))

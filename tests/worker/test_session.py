@@ -220,11 +220,11 @@ def test_the_epoch_tells_all_and_the_hello_follows_when_evaluation_is_ready():
     assert desk.started == [StartEvaluation(SPEC)]
     assert desk.hellos() == []
     assert "as the join line says" in desk.said[0].text
-    desk.ready(speed=123.0)
+    desk.obey(desk.session.can_evaluate(123.0, b"c" * 16, desk.now, lanes=512))
     hello = desk.take_sent("req")
     desk.hears(desk.inbox, host.welcome(hello.topic, hello.payload))
     assert host.hello is not None
-    assert (host.hello.credit, host.hello.speed) == (2, 123.0)
+    assert (host.hello.credit, host.hello.speed, host.hello.lanes) == (2, 123.0, 512)
     assert (host.hello.name, host.hello.numeric_class) == ("tester", b"c" * 16)
     assert host.hello.client == CLIENT_VERSION
     assert desk.told(messages.Credit) == []  # the hello said it
