@@ -164,10 +164,7 @@ class Dispatch:
         part = claim if count == claim.left else work.split(claim, count, now)
         version = lease.version if lease.kind == "centre" else self._course.version
         copy = self._leases.issue(session, lease.kind, version, work, part, now, None, pacing)
-        self._send_task(session, copy)
-        if not session.proven:
-            self._newcomers.hold(copy)
-            self._roster.trying = len(self._newcomers)
+        self._hand_over(session, copy)
         self._roster.note_room(session, now)
         return True
 
@@ -291,11 +288,15 @@ class Dispatch:
         lease = self._leases.issue(
             session, offer.kind, offer.version, offer.work, claim, now, None, pacing, end
         )
+        self._hand_over(session, lease)
+        return True
+
+    def _hand_over(self, session: Session, lease: Lease) -> None:
+        """Send the session the task of its new lease; of a newcomer it is noted."""
         self._send_task(session, lease)
         if not session.proven:
             self._newcomers.hold(lease)
             self._roster.trying = len(self._newcomers)
-        return True
 
     def _room_for_newcomers(self, now: float) -> int:
         """Units that may be given to who has returned nothing yet."""
