@@ -50,7 +50,7 @@ class Subject:
         name: of the parameters, for people.
         theta: float32, shape (spec.size,).
         normalization: where the spec has the normaliser on.
-        grant: what the volunteer lets the policy use.
+        grant: what the volunteer lets the environment and the policy use.
     """
 
     spec: RunSpec
@@ -97,44 +97,36 @@ def untrained(environment: str, changes: dict[str, Any], allowed: Sequence[str] 
         )
     spaces = {name: found[name] for name in ("observation", "action")}
     raw = run_spec.merge({"name": "bench", "environment": {"id": environment, **spaces}}, changes)
+    given = None
     if raw.get("policy", {}).get("kind") == "module":
-        return _untrained_module(raw, tuple(allowed))
+        from worker.describe_module import describe as describe_module
+
+        parameters, given = describe_module(raw["policy"], raw["environment"], 0, allowed)
+        begins = {"parameters": parameters, "initialisation": "zero"}
+        raw = run_spec.merge(raw, {"policy": begins})
     spec = run_spec.parse(raw)
     state = replay.initial_state(spec)
+    theta = state.theta if given is None else given
     normalization = Normalization.of(state.normalizer) if state.normalizer is not None else None
-    return Subject(spec, "untrained", state.theta, normalization)
-
-
-def _untrained_module(raw: dict[str, Any], allowed: tuple[str, ...]) -> Subject:
-    """Likewise of a run whose policy is a PyTorch module, with the parameters that it makes."""
-    from worker.describe_module import describe as describe_module
-
-    parameters, theta, _ = describe_module(raw["policy"], raw["environment"], 0, allowed)
-    begins = {"parameters": parameters, "initialisation": "zero"}
-    spec = run_spec.parse(run_spec.merge(raw, {"policy": begins}))
-    state = replay.initial_state(spec)
-    normalization = Normalization.of(state.normalizer) if state.normalizer is not None else None
-    return Subject(spec, "untrained", theta, normalization, Grant(allowed))
+    return Subject(spec, "untrained", theta, normalization, Grant(tuple(allowed)))
 
 
 def measure(
     subject: Subject,
     seconds: float,
-    allowed: Sequence[str] = (),
     progress: Progress = lambda text: None,
 ) -> dict[str, Any]:
     """Rates in CPU seconds, ours and the bare loop's in turns, their ratio, and shares of time.
 
     Args:
         seconds: about how long it takes, the first calls not counted.
-        allowed: modules that may register environments or hold the policy.
         progress: told what is being done.
 
     Raises:
         ShoalError: no such environment here, or an episode of it fails.
     """
     spec = subject.spec
-    maker = environments.maker(spec.environment, allowed)
+    maker = environments.maker(spec.environment, subject.grant.modules)
     progress("loading what is compiled, trying the environment out")
     ours, bare = Ours(subject, maker), Bare(maker)
     pairs = ours.pairs_for(seconds / (2 * TURNS + PASSES))

@@ -82,7 +82,7 @@ def bench(
         else:
             subject = measuring.untrained(source, changes, allowed)
         found = measuring.measure(
-            subject, seconds, allowed, lambda text: typer.echo(f"bench: {text}", err=True)
+            subject, seconds, lambda text: typer.echo(f"bench: {text}", err=True)
         )
     print(json.dumps(found) if as_json else table(found))
 

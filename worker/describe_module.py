@@ -20,9 +20,8 @@ from protocol.errors import ShoalError
 
 def describe(
     policy: Mapping[str, Any], environment: Mapping[str, Any], seed: int, allowed: Sequence[str]
-) -> tuple[list[Any], NDArray[np.float32], str]:
-    """Names and shapes of the parameters; those that PyTorch makes from the seed, shape (size,);
-    and what is to be said of how lanes are computed.
+) -> tuple[list[Any], NDArray[np.float32]]:
+    """Names and shapes of the parameters; their values as PyTorch makes them from the seed, (size,).
 
     Args:
         policy, environment: those sections of the run's spec.
@@ -47,7 +46,8 @@ def describe(
     from worker.policies.batched import ModulePolicy
 
     theta = torch.cat([value.reshape(-1) for value in module.parameters()]).numpy()
-    return found, theta, ModulePolicy(spec, 1, module).remark
+    ModulePolicy(spec, 1, module)  # raises where no worker could play it
+    return found, theta
 
 
 def main() -> None:
@@ -64,14 +64,14 @@ def main() -> None:
     warnings.simplefilter("ignore")
     try:
         with contextlib.redirect_stdout(sys.stderr):  # what a module prints
-            parameters, theta, remark = describe(
+            parameters, theta = describe(
                 json.loads(options.policy),
                 json.loads(options.environment),
                 options.seed,
                 options.allow_module,
             )
         options.theta.write_bytes(theta.astype("<f4").tobytes())
-        print(json.dumps({"parameters": parameters, "remark": remark}))
+        print(json.dumps({"parameters": parameters}))
     except ShoalError as error:
         print(json.dumps({"error": str(error)}))
         sys.exit(error.exit_code)
