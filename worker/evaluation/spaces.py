@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import gymnasium
@@ -11,6 +12,7 @@ from protocol.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Spa
 from worker.evaluation.jobs import EnvironmentUnavailable
 
 Environment = gymnasium.Env[Any, Any]
+ReadBox = Callable[[gymnasium.spaces.Box, Environment], Box]
 
 
 def observations(environment: Environment) -> Space:
@@ -33,11 +35,10 @@ def shown(value: object) -> str:
     return " ".join(str(value).split())[:120]
 
 
-def _read(space: Any, environment: Environment, what: str, box: Any) -> Space:
+def _read(space: Any, environment: Environment, what: str, box: ReadBox) -> Space:
     """A space of `what`, in which `box` reads the boxes."""
     if isinstance(space, gymnasium.spaces.Box):
-        found: Box = box(space, environment)
-        return found
+        return box(space, environment)
     if isinstance(space, gymnasium.spaces.Discrete):
         return Discrete(n=int(space.n), start=int(space.start))
     if isinstance(space, gymnasium.spaces.MultiBinary):

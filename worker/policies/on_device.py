@@ -25,7 +25,6 @@ class DevicePolicy(ModulePolicy):
     def __init__(self, spec: RunSpec, lanes: int, module: nn.Module, device: str) -> None:
         """Raises `PolicyUnavailable` where the module can't be this run's policy."""
         super().__init__(spec, lanes, module, device)
-        self._noise = spec.strategy.noise, spec.seed
         self._table = torch.empty(0)
         if spec.strategy.noise == noise.GAUSSIAN:
             table = torch.from_numpy(noise.gaussian_table().astype(np.float32))
