@@ -21,7 +21,7 @@ from protocol.errors import ShoalError
 def describe(
     policy: Mapping[str, Any], environment: Mapping[str, Any], seed: int, allowed: Sequence[str]
 ) -> tuple[list[Any], NDArray[np.float32]]:
-    """Names and shapes of the parameters; their values as PyTorch makes them from the seed, (size,).
+    """Names and shapes of the parameters; their values, as PyTorch makes them, shape (size,).
 
     Args:
         policy, environment: those sections of the run's spec.
