@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from protocol.errors import ShoalError
+from worker.evaluation.memory import EMPTY
 
 if TYPE_CHECKING:
     from worker.daemon import Daemon
@@ -162,9 +163,12 @@ def cores_granted(text: str, usable: int) -> int:
         return usable
     if text == "auto":
         return max(1, usable - 1)
-    if text.isdecimal() and 1 <= int(text) <= 1024:
+    if re.fullmatch(r"\d{1,9}", text, re.ASCII) and 1 <= int(text) <= usable:
         return int(text)
-    raise ShoalError(f"--cores {text[:40]!r}: must be all, auto, or a number from 1 to 1024")
+    raise ShoalError(
+        f"--cores {text[:40]!r}: must be all, auto, or a number from 1 to {usable}, the cores that "
+        "this process may use: give fewer, or all"
+    )
 
 
 def share_of_a_core(text: str) -> float:
@@ -198,10 +202,10 @@ def bytes_of_memory(text: str) -> int | None:
     if match is not None:
         base = 1024 if match[2].endswith("i") else 1000
         size = int(float(match[1]) * base ** " kMG".index(match[2][:1].replace("K", "k") or " "))
-    if size < 1 << 20:
+    if size < EMPTY:
         raise ShoalError(
-            f"--memory-limit {text[:40]!r}: must be auto, or at least 1MiB for each process, such "
-            "as 2GiB or 800MB"
+            f"--memory-limit {text[:40]!r}: must be auto, or at least {EMPTY >> 20}MiB for each "
+            "process, which one takes that does nothing yet: give more, such as 2GiB or 800MB"
         )
     return size
 

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import psutil
 
+EMPTY = 80 << 20
+"""Bytes that a process takes, or nearly, before it has any environment or policy: with less it
+would be replaced for ever."""
 LEAST = 1 << 30
 """Bytes that each process may take at least where nobody says how many."""
 BYTES_A_PARAMETER = 64
