@@ -42,6 +42,7 @@ def test_arguments_reach_the_environment():
     ("environment_id", "words"),
     [
         ("CartPole-v7", ["CartPole-v7", "did you mean", "CartPole-v1"]),
+        ("CartPol-v1", ["did you mean CartPole-v1 or", "? Else install the package"]),
         ("cartpole-v1", ["CartPole-v1"]),
         ("Xyzzy", ["Xyzzy", "install the package"]),
         ("this:That-v0", ["'this'", "--allow-module this", "'That-v0'"]),

@@ -98,7 +98,7 @@ def registered(environment_id: str, allowed: Sequence[str] = ()) -> EnvSpec:
         close = difflib.get_close_matches(environment_id, registry, n=3)
         hint = "install the package that registers it and allow its module with --allow-module"
         if close:
-            hint = f"did you mean {' or '.join(close)}?"
+            hint = f"did you mean {' or '.join(close)}? Else {hint}"
         raise EnvironmentUnavailable(
             f"no environment {environment_id!r} is registered here: {hint}"
         )
