@@ -411,7 +411,8 @@ def _check_together(spec: RunSpec) -> None:
     if (spec.policy.initialisation == "given") != bool(spec.policy.initial_digest):
         raise SpecError(
             f"policy.initialisation is {spec.policy.initialisation!r} with policy.initial_digest "
-            f"{spec.policy.initial_digest!r}: the two go together, and only `shoal fork` makes them"
+            f"{spec.policy.initial_digest!r}: the two go together; `shoal fork` makes "
+            "them, and `shoal host` for a policy.module: leave both out"
         )
     if spec.size > MAX_PARAMETERS:
         raise SpecError(
