@@ -65,7 +65,8 @@ Its policies have 66 inputs and 4 outputs.
 WRAPPERS = """### Wrappers
 
 `wrappers` lists what lies around the environment: Gymnasium's own wrappers, and of these only the
-following. The spaces of the spec are those outside of them all. In a run file:
+following. The spaces of the spec are those outside of them all. In a run file (whose environment,
+here, needs `pip install "gymnasium[box2d]"` on the host and on each volunteer's machine):
 
     [environment]
     id = "CarRacing-v3"
