@@ -105,6 +105,98 @@ class Awake(Dice):
         return nn.Linear.forward(self, x) + state, state
 
 
+class Hooked(Remembers):
+    """Something was added to its recurrent part."""
+
+    def __init__(self, kind: str = "GRUCell", added: str = "hook") -> None:
+        super().__init__(kind)
+        if added == "hook":
+            self.core.register_forward_hook(lambda part, given, found: 0.5 * found)
+        elif added == "pre-hook":
+            self.core.register_forward_pre_hook(lambda part, given: (2 * given[0], *given[1:]))
+        elif added == "parametrization":
+            nn.utils.parametrizations.weight_norm(self.core, "weight_hh")
+        else:
+            own = self.core.forward
+            self.core.forward = lambda *given: 0.5 * own(*given)
+
+
+class Asks(Remembers):
+    """Does something else where its recurrent part is not PyTorch's."""
+
+    def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        outputs, state = super().forward(x, state)
+        return outputs * (1 if isinstance(self.core, nn.RNNBase | nn.RNNCellBase) else 2), state
+
+
+class Shared(Remembers):
+    """One recurrent part under two names, called twice."""
+
+    def __init__(self) -> None:
+        super().__init__("GRUCell", inputs=6)
+        self.enter = nn.Linear(4, 6)
+        self.again = self.core
+
+    def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        state = self.again(self.core(self.enter(x), state), state)
+        return self.out(state), state
+
+
+class Exits(Dice):
+    """Wants to end the process, where it is asked to."""
+
+    def __init__(self, made: bool = False) -> None:
+        super().__init__()
+        if made:
+            raise SystemExit(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        raise SystemExit(3)
+
+
+class ExitsLater(Branches):
+    """Wants to end the process for some observations."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.max() > 1e6:
+            raise SystemExit(3)
+        return super().forward(x)
+
+
+class Undefined(Dice):
+    """Gives NaN."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.log(-1 - nn.Linear.forward(self, x).abs())
+
+
+class Remembering(Dice):
+    """Remembers a number that is no tensor."""
+
+    def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:  # type: ignore[override]
+        return nn.Linear.forward(self, x), 1 + (state or 0)
+
+
+class Grows(Dice):
+    """Remembers more and more."""
+
+    def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:  # type: ignore[override]
+        y = nn.Linear.forward(self, x)
+        return y, 0 * x if state is None else torch.cat([state, x])
+
+
+class OldNorm(nn.Module):
+    """Keeps a tensor that is no parameter, as the old `weight_norm` does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.out = nn.Linear(4, 2)
+        self.doubled = 2 * self.out.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.out(x)
+
+
 class Two(Dice):
     """Gives two things."""
 

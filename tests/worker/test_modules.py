@@ -57,6 +57,13 @@ MODULES = [
     *(("Remembers", {"kind": f"{kind}Cell"}, "vmap") for kind in ("GRU", "LSTM", "RNN")),
     ("Delay", {}, "vmap"),
     ("Branches", {}, "loop"),
+    *(
+        ("Hooked", {"added": added}, "vmap")
+        for added in ("hook", "pre-hook", "parametrization", "forward")
+    ),
+    ("Asks", {"kind": "GRUCell"}, "vmap"),
+    ("Asks", {"kind": "GRU"}, "loop"),
+    ("Shared", {}, "vmap"),
 ]
 
 
@@ -137,11 +144,34 @@ def test_returns_do_not_depend_on_the_lanes():
         ("Dice", "gives other outputs each time"),
         ("Awake", "begins with another state than zeros"),
         ("Two", "gives tuple for one observation"),
+        ("Undefined", "gives NaN"),
+        ("Exits", r"fails on an observation of shape \(1, 4\) \(SystemExit: 3\)"),
+        ("Remembering", "a state that holds int"),
+        ("Grows", "gives another form of state"),
+        ("OldNorm", "can't be copied"),
     ],
 )
 def test_what_depends_on_more_than_it_is_given_is_refused(name, words):
-    with pytest.raises(PolicyUnavailable, match=words):
+    with pytest.raises(PolicyUnavailable, match=words) as told:
         policy_of(spec_of(name), 2)
+    assert "\n" not in str(told.value)
+
+
+def test_a_module_that_would_end_the_process_fails_instead():
+    with pytest.raises(PolicyUnavailable, match=r"can't be made \(SystemExit: 3\)"):
+        modules.load("tests.worker.nets:Exits", {"made": True}, ALLOWED)
+    spec = spec_of("ExitsLater")
+    policy = policy_of(spec, 1)
+    policy.begin(0, 0, -1, 0)
+    policy.observations[:] = 1e7
+    with pytest.raises(RuntimeError, match="SystemExit: 3"):
+        policy.act(np.array([0]), np.zeros((1, spec.size), np.float32), plain_view(spec))
+
+
+def test_what_stands_in_is_compared_with_what_it_stands_for():
+    assert "plain sums can't stand in for core" in policy_of(spec_of("Asks"), 2).remark
+    assert policy_of(spec_of("Remembers"), 2).remark == ""
+    assert "plain sums" not in policy_of(spec_of("Hooked"), 2).remark  # not even tried
 
 
 def test_what_can_not_be_batched_is_named():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import inspect
 import math
 import os
 import platform
@@ -12,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,7 +24,15 @@ from protocol.spaces import Box
 from protocol.spec import RunSpec
 from worker.evaluation.words import words_of
 from worker.policies import recurrence
-from worker.policies.modules import PolicyUnavailable
+from worker.policies.examination import (
+    STEPS,
+    TOLERANCE,
+    agree,
+    copied,
+    examine,
+    noise,
+    places_of,
+)
 from worker.policies.policy import Policy, View, see, unsound
 from worker.policies.tape import Tape, Unrecorded
 
@@ -39,7 +45,6 @@ LARGEST_TOGETHER = 1 << 22
 it saves nothing."""
 ALIGNMENT = 16
 """Float32s of a vector: the parameters of each lane begin at a multiple of it."""
-TOLERANCE = 1e-3
 WITHOUT_RULE = re.compile(r"batching rule for ([\w:.]*\w)")
 """What PyTorch warns of where `vmap` goes through lanes one by one."""
 
@@ -131,18 +136,6 @@ class Batch:
                 state.index_copy_(0, places, moved)
 
 
-class Traits(NamedTuple):
-    """What a module is found to be.
-
-    Attributes:
-        states: the state that it gives, as a flat list; none where it remembers nothing.
-        structure: how it wants them back.
-    """
-
-    states: list[Tensor]
-    structure: Any
-
-
 class ModulePolicy(Policy):
     """One run's policy as a PyTorch module, on some lanes.
 
@@ -165,9 +158,15 @@ class ModulePolicy(Policy):
         seen = spec.environment.observation
         self._shape = (1, *(seen.shape if isinstance(seen, Box) else (seen.size,)))
         self._outputs = spec.environment.action.size
-        self._module, self._replaced = recurrence.replace(module.to(self.device))
+        original = copied(self._name, module.to(self.device))
+        self._module, replaced = recurrence.replace(module)
+        self._places = places_of(self._module)
         with torch.inference_mode():
-            self._traits = self._examine()
+            inputs = noise(self._shape, 0).to(self.device)
+            self._traits = examine(self._name, original, inputs, self._outputs)
+            differs = bool(replaced) and not self._stands_in(original)
+            if differs:
+                self._module, self._places = original, places_of(original)
             self._wide, why, slow = self._try_out(spec.size, -(-lanes // LANES_STEP) * LANES_STEP)
             count = -(-lanes // self._wide)
             self._inputs = np.zeros((count * self._wide, math.prod(self._shape)), np.float32)
@@ -175,13 +174,17 @@ class ModulePolicy(Policy):
             self._steps = [] if why else [self._recorded(batch) for batch in self._batches]
         self.path = "loop" if why else "vmap"
         self.numerics = numerics(self.device)
+        remarks = []
+        if differs:
+            remarks.append(f"plain sums can't stand in for {', '.join(replaced)}")
         if why:
-            self.remark = f"{self._name}: lanes are computed one after the other: {why}"
+            remarks.append(f"lanes are computed one after the other: {why}")
         elif slow:
-            self.remark = (
-                f"{self._name}: of its operations {', '.join(slow)} are computed one lane after "
-                "the other, for want of a rule that batches them"
+            remarks.append(
+                f"of its operations {', '.join(slow)} are computed one lane after the other, for "
+                "want of a rule that batches them"
             )
+        self.remark = f"{self._name}: {'; '.join(remarks)}" if remarks else ""
         self._results = np.zeros((len(self._inputs), self._outputs), dtype=np.float32)
         self._fresh = np.ones(lanes, dtype=np.bool_)
         """lanes whose episode has begun, and that have not its parameters yet"""
@@ -260,13 +263,27 @@ class ModulePolicy(Policy):
         pairs = zip(pytree.tree_leaves(tape()), pytree.tree_leaves(step()), strict=True)
         return tape if all(torch.equal(one, other) for one, other in pairs) else step
 
+    def _stands_in(self, original: nn.Module) -> bool:
+        """Whether the module, some of whose parts are replaced, gives what the original does."""
+        row, begin, parameters = self._trial_rows()[0], 0, {}
+        for name, value in original.named_parameters():
+            parameters[name] = row[begin : begin + value.numel()].view(value.shape)
+            begin += value.numel()
+        placed = {place: parameters[name] for place, name in self._places.items()}
+        inputs = noise((STEPS, *self._shape), 3).to(self.device)
+        return agree((original, self._module), placed, inputs, self._traits)
+
+    def _trial_rows(self) -> Tensor:
+        """Parameters of four lanes, near those that the module has."""
+        theta = torch.cat([value.reshape(-1) for value in self._module.parameters()])
+        return theta + 0.1 * noise((4, theta.numel()), 1).to(self.device)
+
     def _begin_trial(self, batch: Batch) -> None:
         """Give lanes something to compute: four of them, over and over."""
-        theta = torch.cat([value.reshape(-1) for value in self._module.parameters()])
-        rows = theta + 0.1 * _noise((4, theta.numel()), 1).to(self.device)
+        rows = self._trial_rows()
         places = torch.arange(len(batch.inputs), device=self.device)
         batch.begin(places, rows[places % 4])
-        batch.inputs.copy_(_noise((4, *self._shape), 2).to(self.device)[places % 4])
+        batch.inputs.copy_(noise((4, *self._shape), 2).to(self.device)[places % 4])
 
     def _one(
         self, parameters: dict[str, Tensor], inputs: Tensor, states: list[Tensor]
@@ -275,7 +292,11 @@ class ModulePolicy(Policy):
         arguments: tuple[Any, ...] = (inputs,)
         if self._traits.structure is not None:
             arguments = (inputs, pytree.tree_unflatten(states, self._traits.structure))
-        given = functional_call(self._module, parameters, arguments)
+        placed = {place: parameters[name] for place, name in self._places.items()}
+        try:
+            given = functional_call(self._module, placed, arguments, tie_weights=False)
+        except SystemExit as error:  # a failure of the module, not the end of this process
+            raise RuntimeError(words_of(error)) from None
         if self._traits.structure is None:
             return given.reshape(-1).float(), []
         return given[0].reshape(-1).float(), pytree.tree_leaves(given[1])
@@ -289,51 +310,6 @@ class ModulePolicy(Policy):
     def _alone(self, batch: Batch, place: int) -> tuple[Tensor, list[Tensor]]:
         parameters = {name: value[place] for name, value in batch.parameters.items()}
         return self._one(parameters, batch.inputs[place], [state[place] for state in batch.states])
-
-    def _examine(self) -> Traits:
-        """What the module gives for an observation. Raises `PolicyUnavailable`."""
-        module = copy.deepcopy(self._module)
-        before = [buffer.clone() for buffer in module.buffers()]
-        inputs = _noise(self._shape, 0).to(self.device)
-        try:
-            given, again = (_call(module, inputs) for _ in range(2))
-        except Exception as error:
-            raise PolicyUnavailable(
-                f"the policy {self._name!r} fails on an observation of shape {self._shape} "
-                f"({words_of(error)}): its forward takes a batch of one"
-            ) from None
-        remembers = isinstance(given, tuple) and len(given) == 2 and len(_taken(module)) > 1
-        outputs, state = given if remembers else (given, None)
-        if not isinstance(outputs, Tensor) or outputs.numel() != self._outputs:
-            found = (
-                f"outputs of shape {tuple(outputs.shape)}"
-                if isinstance(outputs, Tensor)
-                else type(outputs).__name__
-            )
-            raise PolicyUnavailable(
-                f"the policy {self._name!r} gives {found} for one observation: it must give "
-                f"{self._outputs} outputs, or (outputs, state) where it takes a state"
-            )
-        first, second = pytree.tree_leaves(given), pytree.tree_leaves(again)
-        same = all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
-        kept = all(map(torch.equal, before, module.buffers()))
-        if not (same and kept):
-            raise PolicyUnavailable(
-                f"the policy {self._name!r} "
-                + ("changes its buffers" if same else "gives other outputs each time")
-                + ": it must depend on its parameters and what it is called with alone; what it "
-                "remembers goes through forward(observation, state)"
-            )
-        if state is None:
-            return Traits([], None)
-        leaves, structure = pytree.tree_flatten(state)
-        zeros = pytree.tree_unflatten([torch.zeros_like(leaf) for leaf in leaves], structure)
-        if not torch.equal(module(inputs, zeros)[0], outputs):
-            raise PolicyUnavailable(
-                f"the policy {self._name!r} begins with another state than zeros where it is given "
-                "None: episodes begin with zeros"
-            )
-        return Traits(leaves, structure)
 
     def _try_out(self, size: int, lanes: int) -> tuple[int, str, list[str]]:
         """Whether lanes can be computed together, by a trial: how many, or why not; and of which
@@ -394,24 +370,3 @@ def _processor() -> str:
     except OSError:
         return f"{platform.machine()} {platform.processor()}"
     return next((line for line in lines if line.startswith("model name")), platform.machine())
-
-
-def _call(module: nn.Module, inputs: Tensor) -> Any:
-    """What a module gives for an observation with which an episode begins."""
-    asked = [taken for taken in _taken(module) if taken.default is taken.empty]
-    return module(inputs, None) if len(asked) == 2 else module(inputs)
-
-
-def _taken(module: nn.Module) -> list[inspect.Parameter]:
-    """What a module's forward takes by position."""
-    return [
-        parameter
-        for parameter in inspect.signature(module.forward).parameters.values()
-        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
-
-
-def _noise(shape: tuple[int, ...], seed: int) -> Tensor:
-    """The same numbers each time, whatever PyTorch's own generator is at."""
-    drawn = np.random.default_rng(seed).normal(size=shape)
-    return torch.from_numpy(drawn.astype(np.float32))

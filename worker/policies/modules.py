@@ -19,6 +19,10 @@ class PolicyUnavailable(ShoalError):  # noqa: N818 - a state of this machine
     """This machine can't run the policy of the run; the message says why and what to do."""
 
 
+FAILURES = (Exception, SystemExit)
+"""What a module's own code may raise: it doesn't decide that this process ends."""
+
+
 def load(
     path: str, arguments: Mapping[str, Any], allowed: Sequence[str], seed: int = 0
 ) -> nn.Module:
@@ -43,7 +47,7 @@ def load(
 
     try:
         found = getattr(importlib.import_module(where), name)
-    except Exception as error:
+    except FAILURES as error:
         raise PolicyUnavailable(
             f"the policy {path!r} can't be imported ({words_of(error)}): install the package that "
             "holds it, the version that the host has"
@@ -56,7 +60,7 @@ def load(
     torch.manual_seed(seed)
     try:
         module = found(**arguments)
-    except Exception as error:
+    except FAILURES as error:
         raise PolicyUnavailable(
             f"the policy {path!r} can't be made ({words_of(error)}): give it policy.arguments "
             "that it takes"

@@ -154,7 +154,8 @@ class Layers(nn.Module):
 def replace(module: nn.Module) -> tuple[nn.Module, list[str]]:
     """The module with what stands in for its recurrent parts, and the names of these.
 
-    Those that are not exactly PyTorch's own classes stay as they are.
+    Those that are not exactly PyTorch's own classes, or to which something was added, stay as they
+    are.
     """
     if (stand_in := _stand_in(module)) is not None:
         return stand_in, [type(module).__name__]
@@ -171,8 +172,24 @@ def replace(module: nn.Module) -> tuple[nn.Module, list[str]]:
 
 
 def _stand_in(module: nn.Module) -> nn.Module | None:
+    if not _untouched(module):
+        return None
     if type(module) in (nn.RNN, nn.GRU, nn.LSTM):
         return Layers(cast(nn.RNNBase, module))
     if type(module) in (nn.RNNCell, nn.GRUCell, nn.LSTMCell):
         return Cell(cast(nn.RNNCellBase, module))
     return None
+
+
+def _untouched(module: nn.Module) -> bool:
+    """Whether a call does what the class says, with the module's own parameters, and no more.
+
+    Pruning and the old `weight_norm` come as hooks; a parametrization makes a class of its own.
+    """
+    return not (
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._buffers
+        or module._modules
+        or "forward" in vars(module)
+    )
