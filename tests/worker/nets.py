@@ -121,6 +121,38 @@ class Hooked(Remembers):
             self.core.forward = lambda *given: 0.5 * own(*given)
 
 
+class Idioms(nn.Module):
+    """Makes use of its recurrent part as of PyTorch's; keeps the states of an LSTM in a list."""
+
+    def __init__(self, kind: str = "LSTM") -> None:
+        super().__init__()
+        self.core = getattr(nn, kind)(4, 5, 2, batch_first=True)
+        self.out = nn.Linear(self.core.hidden_size, 2)
+
+    def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        core = self.core
+        core.flatten_parameters()
+        assert not core.training and core.input_size == x.shape[-1] and core.batch_first
+        if state is None:
+            zeros = x.new_zeros(core.num_layers * (1 + core.bidirectional), 1, core.hidden_size)
+            state = [zeros, zeros] if core.mode == "LSTM" else zeros
+        y, state = core(x.unsqueeze(1), state)
+        return self.out(y[:, -1]), list(state) if core.mode == "LSTM" else state
+
+
+class CellIdioms(Remembers):
+    """Makes use of a cell as of PyTorch's; keeps its states in a list."""
+
+    def __init__(self) -> None:
+        super().__init__("LSTMCell")
+
+    def forward(self, x: Tensor, state: Any = None) -> tuple[Tensor, Any]:
+        if state is None:
+            state = [x.new_zeros(1, self.core.hidden_size)] * 2
+        state = list(self.core(x[:, : self.core.input_size], state))
+        return self.out(state[0]) + self.core.bias, state
+
+
 class Asks(Remembers):
     """Does something else where its recurrent part is not PyTorch's."""
 

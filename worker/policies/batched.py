@@ -158,15 +158,15 @@ class ModulePolicy(Policy):
         seen = spec.environment.observation
         self._shape = (1, *(seen.shape if isinstance(seen, Box) else (seen.size,)))
         self._outputs = spec.environment.action.size
-        original = copied(self._name, module.to(self.device))
-        self._module, replaced = recurrence.replace(module)
-        self._places = places_of(self._module)
+        self._module = module.to(self.device)
+        self._places = places_of(module)
+        stand_in, replaced = recurrence.replace(copied(self._name, module))
         with torch.inference_mode():
             inputs = noise(self._shape, 0).to(self.device)
-            self._traits = examine(self._name, original, inputs, self._outputs)
-            differs = bool(replaced) and not self._stands_in(original)
-            if differs:
-                self._module, self._places = original, places_of(original)
+            self._traits = examine(self._name, copied(self._name, module), inputs, self._outputs)
+            differs = bool(replaced) and not self._equals(stand_in)
+            if replaced and not differs:
+                self._module = stand_in
             self._wide, why, slow = self._try_out(spec.size, -(-lanes // LANES_STEP) * LANES_STEP)
             count = -(-lanes // self._wide)
             self._inputs = np.zeros((count * self._wide, math.prod(self._shape)), np.float32)
@@ -263,15 +263,15 @@ class ModulePolicy(Policy):
         pairs = zip(pytree.tree_leaves(tape()), pytree.tree_leaves(step()), strict=True)
         return tape if all(torch.equal(one, other) for one, other in pairs) else step
 
-    def _stands_in(self, original: nn.Module) -> bool:
-        """Whether the module, some of whose parts are replaced, gives what the original does."""
+    def _equals(self, stand_in: nn.Module) -> bool:
+        """Whether what stands in for the module gives what it does."""
         row, begin, parameters = self._trial_rows()[0], 0, {}
-        for name, value in original.named_parameters():
+        for name, value in self._module.named_parameters():
             parameters[name] = row[begin : begin + value.numel()].view(value.shape)
             begin += value.numel()
         placed = {place: parameters[name] for place, name in self._places.items()}
         inputs = noise((STEPS, *self._shape), 3).to(self.device)
-        return agree((original, self._module), placed, inputs, self._traits)
+        return agree((self._module, stand_in), placed, inputs, self._traits)
 
     def _trial_rows(self) -> Tensor:
         """Parameters of four lanes, near those that the module has."""

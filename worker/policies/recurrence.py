@@ -63,43 +63,63 @@ def _step_of(module: nn.RNNBase | nn.RNNCellBase) -> Callable[[Tensor, States, W
     return lambda inputs, states, weights: rnn_step(inputs, states, weights, rectified)
 
 
+def _take_over(stand_in: nn.Module, original: nn.RNNBase | nn.RNNCellBase) -> None:
+    """The parameters, and the settings as the attributes that they are."""
+    stand_in._parameters = original._parameters
+    for setting in original.__constants__:
+        setattr(stand_in, setting, getattr(original, setting))
+    stand_in.train(original.training)
+
+
+def _several(state: Tensor | States | list[Tensor]) -> States:
+    """PyTorch takes the states of an LSTM as a list, too."""
+    return tuple(state) if isinstance(state, tuple | list) else (state,)
+
+
 class Cell(nn.Module):
-    """In the place of `nn.RNNCell`, `nn.GRUCell` or `nn.LSTMCell`."""
+    """In the place of `nn.RNNCell`, `nn.GRUCell` or `nn.LSTMCell`, with the same attributes."""
+
+    hidden_size: int
 
     def __init__(self, original: nn.RNNCellBase) -> None:
         super().__init__()
-        self._parameters = original._parameters
+        _take_over(self, original)
         self._step = _step_of(original)
         self._paired = isinstance(original, nn.LSTMCell)
-        self._units = original.hidden_size
 
     def forward(
-        self, inputs: Tensor, state: Tensor | States | None = None
+        self, inputs: Tensor, state: Tensor | States | list[Tensor] | None = None
     ) -> Tensor | tuple[Tensor, Tensor]:
         """The next hidden state; of an LSTM (hidden, cell)."""
         if state is None:
-            zeros = inputs.new_zeros(*inputs.shape[:-1], self._units)
+            zeros = inputs.new_zeros(*inputs.shape[:-1], self.hidden_size)
             states: States = (zeros, zeros)
         else:
-            states = state if isinstance(state, tuple) else (state,)
+            states = _several(state)
         moved = self._step(inputs, states, lambda name: getattr(self, name, None))
         return cast(tuple[Tensor, Tensor], moved) if self._paired else moved[0]
 
 
 class Layers(nn.Module):
-    """In the place of `nn.RNN`, `nn.GRU` or `nn.LSTM`, of any number of layers and directions."""
+    """In the place of `nn.RNN`, `nn.GRU` or `nn.LSTM`, of any number of layers and directions, with
+    the same attributes."""
+
+    num_layers: int
+    batch_first: bool
 
     def __init__(self, original: nn.RNNBase) -> None:
         super().__init__()
-        self._parameters = original._parameters
+        _take_over(self, original)
         self._step = _step_of(original)
         self._paired = isinstance(original, nn.LSTM)
-        self._layers, self._directions = original.num_layers, 1 + original.bidirectional
-        self._batch_first = original.batch_first
+        self._directions = 1 + original.bidirectional
         self._widths = (original.proj_size or original.hidden_size, original.hidden_size)
 
+    def flatten_parameters(self) -> None:
+        """Nothing: it is the kernels that want parameters in one piece."""
+
     def forward(
-        self, inputs: Tensor, state: Tensor | States | None = None
+        self, inputs: Tensor, state: Tensor | States | list[Tensor] | None = None
     ) -> tuple[Tensor, Tensor | States]:
         """Outputs of all steps, and the state after the last; shaped as PyTorch has it."""
         if not isinstance(inputs, Tensor):
@@ -108,10 +128,10 @@ class Layers(nn.Module):
         if single:
             sequence = inputs.unsqueeze(1)
         else:
-            sequence = inputs.transpose(0, 1) if self._batch_first else inputs
+            sequence = inputs.transpose(0, 1) if self.batch_first else inputs
         states = self._begin(sequence, state, single)
         ends: list[States] = []
-        for layer in range(self._layers):
+        for layer in range(self.num_layers):
             sides = []
             for direction in range(self._directions):
                 number = layer * self._directions + direction
@@ -128,17 +148,19 @@ class Layers(nn.Module):
         last = tuple(torch.stack(parts) for parts in zip(*ends, strict=True))
         if single:
             sequence, last = sequence.squeeze(1), tuple(part.squeeze(1) for part in last)
-        elif self._batch_first:
+        elif self.batch_first:
             sequence = sequence.transpose(0, 1)
         return sequence, last if self._paired else last[0]
 
-    def _begin(self, sequence: Tensor, state: Tensor | States | None, single: bool) -> States:
+    def _begin(
+        self, sequence: Tensor, state: Tensor | States | list[Tensor] | None, single: bool
+    ) -> States:
         """States of shape (layers * directions, batch, units)."""
         if state is None:
-            shape = (self._layers * self._directions, sequence.shape[1])
+            shape = (self.num_layers * self._directions, sequence.shape[1])
             widths = self._widths if self._paired else self._widths[:1]
             return tuple(sequence.new_zeros(*shape, width) for width in widths)
-        states = state if isinstance(state, tuple) else (state,)
+        states = _several(state)
         return tuple(part.unsqueeze(1) for part in states) if single else states
 
     def _pass(
