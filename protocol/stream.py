@@ -230,7 +230,12 @@ class Stream(asyncio.Protocol):
         return True
 
     def _write(self, data: bytes) -> None:
-        """Collect what one turn of the event loop writes: one system call for all of it."""
+        """Collect what one turn of the event loop writes: one system call for all of it.
+
+        Nothing follows a DISCONNECT, be it the answer to the very message that made us leave.
+        """
+        if self._leaving:
+            return
         if not self._unwritten:
             self._loop.call_soon(self._flush)
         self._unwritten.append(data)

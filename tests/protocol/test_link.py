@@ -25,6 +25,7 @@ from protocol.connection import Connection
 from protocol.frames import MAX_PACKET, publish_packet
 from protocol.link import FatalLinkError, Link, Will, client_id
 from protocol.packing import MAX_MESSAGE
+from protocol.wire_count import WireCount
 from tests.chaos.proxy import Faults, proxied
 from tests.protocol.mosquitto import Mosquitto, free_port
 
@@ -565,6 +566,22 @@ async def test_an_answer_that_stands_behind_a_backlog_is_waited_for(
             proxy.behave(down=Faults(dead=True))
             await kept.hear("disconnected", "the broker was silent for 1 s or more")
             proxy.behave()
+
+
+async def test_who_leaves_over_a_message_does_not_answer_it_any_more() -> None:
+    sent = asyncio.get_running_loop().create_future()
+
+    async def talkative(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(publish_packet(b"a", b"one", 1, False, 1))
+        writer.write(publish_packet(b"a", b"two", 1, False, 2))
+        sent.set_result(await reader.read())
+
+    async with scripted_broker(talkative) as url:
+        stream = stream_module.Stream(lambda topic, payload: stream.leave(), WireCount())
+        address = parse_address(url)
+        await stream.connect(address.host, address.port, None)
+        async with asyncio.timeout(DEADLINE):
+            assert await sent == b"\xe0\x00"  # DISCONNECT
 
 
 async def test_a_broker_that_never_answers_is_not_waited_for(
