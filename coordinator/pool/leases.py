@@ -26,9 +26,6 @@ from protocol.spec import RunSpec
 
 FIRST_LENGTH = 100.0
 """Steps of an episode assumed before any was seen."""
-MOST_DEADLINES = 3
-"""For each lease that is out: as a rule its result is here long before its deadline, and to forget
-many deadlines at once costs less than to come across each."""
 TASKS_PER_EPOCH = 1 << 32
 """No two epochs give one number to two tasks."""
 
@@ -50,6 +47,10 @@ class Leases:
         self._task_seconds = spec.pool.task_seconds
         self._minimum_seconds = min(spec.pool.minimum_task_seconds, spec.pool.task_seconds)
         self._deadlines: list[tuple[float, int]] = []
+        """a heap of those of all leases that were out when it was made: as a rule a result is here
+        long before its deadline, and to put each one in costs more than to make the heap anew"""
+        self._next_deadline = math.inf
+        """the earliest that was decided since"""
         self._durations = Window()
         self._ratios = Window(fewest=10)
         """durations as parts of what was predicted"""
@@ -191,7 +192,8 @@ class Leases:
         lease.overdue = now + overdue
         lease.awaited_until = now + self._patience * overdue
         lease.deadline = now + seconds
-        heapq.heappush(self._deadlines, (lease.deadline, lease.task))
+        if lease.deadline < self._next_deadline:
+            self._next_deadline = lease.deadline
 
     def end(
         self, lease: Lease, session: Session | None, now: float, blame: Blame = NO_BLAME
@@ -217,7 +219,7 @@ class Leases:
 
     def run_out(self, now: float) -> Iterator[Lease]:
         """The leases whose deadline has passed; the caller ends each as it comes."""
-        if len(self._deadlines) > MOST_DEADLINES * (len(self.out) + 1):
+        if self._next_deadline <= now:
             self._collect_deadlines()
         while self._deadlines and self._deadlines[0][0] <= now:
             lease = self.out.get(heapq.heappop(self._deadlines)[1])
@@ -239,6 +241,7 @@ class Leases:
         """Those of the leases that are out, and no others."""
         self._deadlines = [(lease.deadline, lease.task) for lease in self.out.values()]
         heapq.heapify(self._deadlines)
+        self._next_deadline = math.inf
 
     def saw_members(self, steps: int, members: int) -> None:
         """Learn the length of episodes from the steps of so many members."""

@@ -18,7 +18,7 @@ FREE, ACCEPTED, DROPPED = 0, -1, -2
 """States of a unit; a positive one is the number of the claim that holds it."""
 FEW = 16
 """Units whose states are set one by one."""
-LOOKS = 2000
+LOOKS = 1000
 """Claims that one look for what is late goes through: bounds what it costs."""
 MOST_FAILURES = 3
 """Failures of one unit that confirm it, whoever saw them."""
