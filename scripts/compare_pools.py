@@ -214,7 +214,7 @@ def pool_trials(options: argparse.Namespace) -> Iterator[Trial]:
                 "centre": {"episodes": JUDGED},
                 "stop": {"updates": MOST_UPDATES},
             }
-            spec = compose(options.environment, merge(task.settings, arm), settings)
+            spec = compose(options.environment, merge(task.settings, arm), settings).spec
             for seed in options.seeds:
                 yield Trial(
                     f"{text}, {directions} a worker",
@@ -234,7 +234,7 @@ def staleness_trials(options: argparse.Namespace) -> Iterator[Trial]:
                     "centre": {"episodes": JUDGED},
                 }
                 base = merge(TASKS[options.environment].settings, changes)
-                spec = compose(options.environment, base, text.split())
+                spec = compose(options.environment, base, text.split()).spec
                 arm = f"{name}, discount {discount} {text}".strip()
                 for seed in options.seeds:
                     yield Trial(arm, msgspec.structs.replace(spec, seed=seed), ages=ages)

@@ -32,7 +32,7 @@ CROWD = Population(
 
 def cartpole(**sections: object) -> RunSpec:
     centre = {"episodes": 2, "screening": 1}
-    return compose("CartPole-v1", {"stop": {"target": 1e6}, "centre": centre, **sections})
+    return compose("CartPole-v1", {"stop": {"target": 1e6}, "centre": centre, **sections}).spec
 
 
 def by_hand(spec: RunSpec) -> State:
@@ -98,7 +98,7 @@ def swinging_acrobot() -> tuple[RunSpec, NDArray[np.float32]]:
         "observation": {"kind": "box", "shape": [6]},
         "action": {"kind": "discrete", "n": 3},
     }
-    spec = compose("Acrobot-v1", {"environment": spaces, "policy": {"kind": "linear"}})
+    spec = compose("Acrobot-v1", {"environment": spaces, "policy": {"kind": "linear"}}).spec
     theta = np.zeros(spec.size, dtype=np.float32)
     theta[5], theta[17] = -1.0, 1.0  # a push the way that the lower link turns
     return spec, theta
@@ -122,7 +122,7 @@ def test_what_is_not_compiled_is_left_to_the_lanes():
     assert plays(cartpole())
     assert not plays(cartpole(environment={"max_steps": 50}))
     assert not plays(cartpole(environment={"episodes": 2}))
-    assert not plays(compose("CartPole-v0", {}))
+    assert not plays(compose("CartPole-v0", {}).spec)
 
 
 def test_members_of_given_ages_are_evaluated_at_versions_that_old():

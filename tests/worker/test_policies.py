@@ -354,7 +354,7 @@ def image_spec(shape: list[int], convolutions: Any, hidden: list[int], **policy:
 
 @settings(max_examples=25, deadline=None)
 @given(
-    size=st.tuples(st.integers(4, 12), st.integers(4, 12)),
+    size=st.tuples(st.integers(7, 12), st.integers(7, 12)),
     channels=st.integers(1, 3),
     layout=st.sampled_from(["first", "last", "none"]),
     convolutions=st.lists(

@@ -31,6 +31,7 @@ class Neighbour(Desk):
     shelf: list[Any] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         handshake = Handshake(self.host.run, WORKER, "aaaabb", self.expected)
         chosen = session.Settings(self.credit, "tester", "cpu x1", False, upload_limit=1e9)
         self.session = Session(handshake, chosen, Random(5))

@@ -183,8 +183,10 @@ def _speed(
     lanes = Lanes(spec, ShortMaker(maker), count, fresh=fresh, grant=grant)
     _play(spec, lanes, job, pulse)  # makes the instances
     steps, begin, used = 0, time.perf_counter(), time.process_time()
-    while (seconds := time.perf_counter() - begin) < SPEED_SECONDS:
+    seconds = 0.0
+    while not steps or seconds < SPEED_SECONDS:
         steps += _play(spec, lanes, job, pulse)
+        seconds = time.perf_counter() - begin
     used = time.process_time() - used
     lanes.close()
     return steps / seconds, used / steps
