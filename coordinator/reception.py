@@ -181,8 +181,9 @@ class Reception:
                 self._decide(Heard(id))
 
     def _hear_result(self, peer: Peer, message: messages.Result) -> None:
+        cap = self._versions.cap(message.version)
         try:
-            arrived = judge(self._spec, self._leader.run, self._secret, peer.id, message)
+            arrived = judge(self._spec, self._leader.run, self._secret, peer.id, message, cap)
         except WireError as error:
             reason = f"its result is refused: {error}"
             self._say(f"{peer.id}: {reason}")

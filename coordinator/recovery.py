@@ -132,7 +132,7 @@ def remembered(
     judged = [_judged(spec, row) for row in evaluations]
     for centre in judged:
         versions.judge(centre)
-    kept = _kept(spec, directory, log, tell)
+    kept = _kept(spec, directory, log, versions, tell)
     return Recovered(
         versions=versions,
         progress=_progress(versions.current, judged, directory),
@@ -321,7 +321,11 @@ def _seconds(log: LogReader, evaluations: Sequence[EvaluationRow]) -> float:
 
 
 def _kept(
-    spec: RunSpec, directory: RunDirectory, log: LogReader, tell: Callable[[str], None]
+    spec: RunSpec,
+    directory: RunDirectory,
+    log: LogReader,
+    versions: Versions,
+    tell: Callable[[str], None],
 ) -> tuple[Kept, ...]:
     """The results that count in what is to come, judged anew."""
     rows = log.results()
@@ -333,7 +337,8 @@ def _kept(
             message = messages.decode(row.payload)
             if not isinstance(message, Result):
                 raise WireError("not a result")
-            kept.append(Kept(message, judge(spec, directory.run, secret, id, message)))
+            cap = versions.cap(message.version)
+            kept.append(Kept(message, judge(spec, directory.run, secret, id, message, cap)))
         except WireError as error:
             tell(f"{_said(row.name)} is left out: {error}")
     return tuple(kept)

@@ -14,8 +14,14 @@ from protocol.packing import WireError
 from protocol.spec import LONGEST_EPISODE, RunSpec
 
 
-def judge(spec: RunSpec, run: str, secret: bytes, id: SessionId, result: Result) -> Arrived:
-    """The pool's event for this result. Raises `WireError` with the reason to refuse it."""
+def judge(
+    spec: RunSpec, run: str, secret: bytes, id: SessionId, result: Result, cap: int = 0
+) -> Arrived:
+    """The pool's event for this result. Raises `WireError` with the reason to refuse it.
+
+    `cap`: steps after which members' episodes of its version are cut; 0 for never, or where nobody
+    knows any more.
+    """
     # Only a range that was leased has a token: a part that is of no lease can't be authentic.
     if not _authentic(run, secret, id, result.lease):
         raise WireError("this worker never had a lease of that range")
@@ -23,6 +29,8 @@ def judge(spec: RunSpec, run: str, secret: bytes, id: SessionId, result: Result)
     longest = spec.environment.max_steps or LONGEST_EPISODE
     if np.any(lengths > longest * result.episodes):
         raise WireError(f"an episode of more than {longest:,} steps")
+    if cap and result.kind == "members" and np.any(lengths > cap * result.episodes):
+        raise WireError(f"an episode of more than {cap:,} steps, which cut it at this version")
     if spec.normalizer.enabled and result.kind == "members":
         frames = lengths.sum(axis=1)[~np.isnan(returns[:, 0])]
         if np.any(frames > _most_frames(spec)):

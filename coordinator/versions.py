@@ -45,6 +45,12 @@ class Versions:
         """One of the last versions. Raises KeyError for an older one."""
         return self._versions[version]
 
+    def cap(self, version: int) -> int:
+        """Steps after which members' episodes of a version are cut; 0 for never, and for an older
+        one than those kept, whose results can't count any more."""
+        known = self._versions.get(version)
+        return (known.point.cap or 0) if known else 0
+
     def judge(self, judged: CentreJudged) -> None:
         """Keep the evaluation of one of the last versions."""
         if judged.version in self._versions:

@@ -27,6 +27,7 @@ from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization
 from worker.evaluation.lanes import Lanes
 from worker.evaluation.playing import Environment, Maker
 from worker.evaluation.probe import probe
+from worker.evaluation.quiet import quieten
 from worker.evaluation.vector import Share, Vector, VectorMaker
 from worker.evaluation.words import words_of
 from worker.policies.making import NOTHING, Grant
@@ -127,6 +128,7 @@ def measure(
     """
     spec = subject.spec
     maker = environments.maker(spec.environment, subject.grant.modules)
+    quieten(maker.registration)
     progress("loading what is compiled, trying the environment out")
     ours, bare = Ours(subject, maker), Bare(maker)
     pairs = ours.pairs_for(seconds / (2 * TURNS + PASSES))

@@ -43,7 +43,7 @@ from protocol.state import params_hash
 from tests.coordinator.runs import Led, broker, led, spec_of, states_of
 from tests.coordinator.scripted import DEADLINE, ScriptedWorker, evaluate
 
-SPEC = spec_of(normalizer={"enabled": True}, stop={"updates": 4})
+SPEC = spec_of(environment={"cap": 2.0}, normalizer={"enabled": True}, stop={"updates": 4})
 EXPECTED = params_hash(states_of(SPEC, 4)[-1].theta)
 
 
@@ -318,6 +318,8 @@ def forged_results(stage: Scene) -> dict[str, tuple[Result, str]]:
 
     earlier = lease_token(b"s" * 32, stage.run.run_id, 1, mine, 0, 0, task.count, 1, "members")
     many = pack_returns(np.ones((task.count, 2)), np.full((task.count, 2), 2**40))[1]
+    # Their mean so far is below 5, so that `cap_minimum` holds.
+    uncut = pack_returns(np.ones((task.count, 2)), np.full((task.count, 2), 101))[1]
     infinite = pack_reals(np.full(2 * task.count, np.inf))
     missing = pack_reals(np.full(2 * task.count, np.nan))
     outside = ((task.first + task.count, "no"),)
@@ -332,6 +334,7 @@ def forged_results(stage: Scene) -> dict[str, tuple[Result, str]]:
         "too few": (leased(returns=returns[:-1]), "asked for"),
         "no lengths": (leased(lengths=b""), "no bytes"),
         "endless episodes": (leased(lengths=many), "more than 10,000,000 steps"),
+        "episodes beyond the cap": (leased(lengths=uncut), "more than 100 steps, which cut it"),
         "frames that were not": (leased(lengths=lengths), "frames for"),
         "no sums": (leased(observed=b""), "shorter than their header"),
         "a failure elsewhere": (leased(failed=outside), "not of the task"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from coordinator.pool.events import SessionId
 from coordinator.results import LONGEST_EPISODE, judge
+from coordinator.versions import Versions
 from protocol import normalizer, replay
 from protocol.identity import lease_token
 from protocol.messages import MAX_TASK_DIRECTIONS, Part, Result, Task, decode, encode
@@ -119,6 +122,35 @@ def test_no_episode_is_longer_than_the_counters_bear() -> None:
 
     accepted(of(LONGEST_EPISODE), spec)
     refused(of(LONGEST_EPISODE + 1), "more than 10,000,000 steps", spec)
+
+
+@pytest.mark.parametrize("episodes", [1, 3])
+def test_no_members_episode_is_longer_than_the_cap_of_its_version(episodes: int) -> None:
+    def of(length: int, kind: str = "members") -> Result:
+        count = 8 if kind == "members" else 4
+        steps = np.array([length] + [1] * (count - 1)) * episodes
+        return honest(PLAIN, kind, lengths=pack_integers(steps), episodes=episodes)
+
+    judge(PLAIN, RUN, SECRET, ID, of(12), cap=12)
+    with pytest.raises(WireError, match="more than 12 steps, which cut it at this version"):
+        judge(PLAIN, RUN, SECRET, ID, of(13), cap=12)
+    judge(PLAIN, RUN, SECRET, ID, of(13))  # where there is none
+    if episodes == 1:
+        judge(PLAIN, RUN, SECRET, ID, of(20, "centre"), cap=12)  # which is never cut
+
+
+def test_the_cap_of_a_version_is_known_as_long_as_its_results_may_count() -> None:
+    spec = spec_of(environment={"cap": 2.0}, pool={"max_staleness": 1})
+    first = replay.initial_state(spec)
+    versions = Versions(first, spec.versions_kept)
+    assert versions.cap(0) == 0  # nothing has counted yet
+    for version in range(1, 20):
+        reached = dataclasses.replace(first, version=version, cap=100 + version)
+        versions.add(reached, b"d" * 16)
+    assert [versions.cap(version) for version in (17, 18, 19)] == [117, 118, 119]
+    assert versions.cap(0) == versions.cap(20) == 0
+    uncapped = Versions(replay.initial_state(PLAIN), PLAIN.versions_kept)
+    assert uncapped.cap(0) == 0
 
 
 def sums_of(frames: int) -> bytes:

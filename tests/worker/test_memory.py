@@ -23,7 +23,7 @@ from tests.worker.evaluating import (
 )
 from tests.worker.reference import TOYS
 from tests.worker.toy_environments import LEAK
-from worker.evaluation import children, memory, process
+from worker.evaluation import cgroups, children, memory, process
 from worker.evaluation.children import Evaluators
 from worker.evaluation.jobs import EnvironmentUnavailable
 from worker.evaluation.memory import Meter
@@ -106,9 +106,14 @@ async def test_a_limit_that_no_process_keeps_is_said_at_the_start(monkeypatch):
 def test_what_is_free_is_shared_but_no_process_gets_less_than_it_needs(monkeypatch):
     free = psutil.virtual_memory()._replace(available=100 << 30)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
+    monkeypatch.setattr(cgroups, "memory_left", lambda: None)
     assert memory.fair_limit(1, 1000) == 50 << 30
     assert memory.fair_limit(25, 1000) == 2 << 30
     assert memory.fair_limit(25, 1 << 28) == (1 << 30) + (16 << 30)
+    monkeypatch.setattr(cgroups, "memory_left", lambda: 12 << 30)
+    assert memory.fair_limit(2, 1000) == 3 << 30
+    monkeypatch.setattr(cgroups, "memory_left", lambda: 200 << 30)  # more than the machine has
+    assert memory.fair_limit(2, 1000) == 25 << 30
 
 
 def test_the_memory_of_a_process_that_is_gone_is_none():

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from gymnasium.envs.registration import registry
+from gymnasium.wrappers import ClipReward
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -94,6 +98,33 @@ def test_the_probe_takes_it_where_it_may(environment, sections, used):
     found = probe(spec, maker, lambda take: None)
     assert isinstance(found.maker, VectorMaker) is used
     assert (found.lanes == MOST_VECTOR_LANES) is used
+
+
+def heavier(**kwargs: Any) -> Any:
+    """A CartPole by type, but not by nature."""
+    pole = CartPoleEnv(**kwargs)
+    pole.gravity = 12.0
+    return pole
+
+
+@pytest.mark.parametrize(
+    ("registered", "used"),
+    [
+        ({}, True),
+        ({"entry_point": CartPoleEnv}, True),
+        ({"max_episode_steps": 7}, True),
+        ({"kwargs": {"sutton_barto_reward": True}}, False),
+        ({"additional_wrappers": (ClipReward.wrapper_spec(min_reward=0.5),)}, False),
+        ({"entry_point": heavier}, False),
+    ],
+    ids=str,
+)
+def test_an_id_that_stands_for_something_else_here_is_stepped_singly(registered, used, monkeypatch):
+    known = dataclasses.replace(gymnasium.spec("CartPole-v1"), **registered)
+    monkeypatch.setitem(registry, "CartPole-v1", known)
+    vector = vectorised(environments.maker(run_spec("CartPole-v1").environment))
+    assert (vector is not None) is used
+    assert vector is None or vector.limit == registered.get("max_episode_steps", 500)
 
 
 class Slanted(CartPoles):

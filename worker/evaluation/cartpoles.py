@@ -18,14 +18,19 @@ from worker.evaluation.environments import Maker
 from worker.evaluation.vector import Vector, VectorMaker
 
 IDS = frozenset({"CartPole-v0", "CartPole-v1"})
+ENTRY_POINTS = (CartPoleEnv, f"{CartPoleEnv.__module__}:{CartPoleEnv.__qualname__}")
 START = 0.05
 FEW = 8  # below it the vector version takes longer than one after the other
 
 
 def vectorised(maker: Maker) -> VectorMaker | None:
     """The maker of the same episodes in lanes that step as one, where there may be one."""
-    spec = maker.environment
-    if spec.id not in IDS or spec.kwargs or spec.wrappers:
+    spec, registration = maker.environment, maker.registration
+    altered = (
+        spec.kwargs or spec.wrappers or registration.kwargs or registration.additional_wrappers
+    )
+    # Somebody may have registered another environment, or another way to it, under the id.
+    if spec.id not in IDS or altered or registration.entry_point not in ENTRY_POINTS:
         return None
     single = maker.make().unwrapped
     return VectorMaker(CartPoles(single), maker.limit) if type(single) is CartPoleEnv else None

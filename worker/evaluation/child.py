@@ -150,10 +150,12 @@ class Evaluator:
             from worker.evaluation import environments
             from worker.evaluation.lanes import Lanes
             from worker.evaluation.probe import probe
+            from worker.evaluation.quiet import quieten
             from worker.policies.making import Grant
 
             spec = self.spec = from_bytes(request.spec)
             maker = environments.maker(spec.environment, request.allowed)
+            quieten(maker.registration)
             grant = Grant(request.allowed, request.device)
             found = probe(spec, maker, self.trial_pulse, request.trial, grant)
             self.lanes = Lanes(spec, found.maker, found.lanes, fresh=found.fresh, grant=grant)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from worker.evaluation import cgroups
+
 if TYPE_CHECKING:
     import psutil
 
@@ -39,11 +41,15 @@ class Meter:
 
 
 def fair_limit(processes: int, parameters: int) -> int:
-    """Bytes that each of so many processes may take: together half of what is free now, but no less
-    than what policies of that many parameters may need."""
+    """Bytes that each of so many processes may take: together half of what is free now on the
+    machine, or in our control group where that has less, but no less than what policies of that
+    many parameters may need."""
     import psutil
 
     free = int(psutil.virtual_memory().available)
+    left = cgroups.memory_left()
+    if left is not None:
+        free = min(free, left)
     return max(free // (2 * processes), LEAST + BYTES_A_PARAMETER * parameters)
 
 
