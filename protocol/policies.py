@@ -4,13 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 
 from protocol.networks import Image, Tensor, feature_sizes
 
 Scalar = bool | int | float | str
+Activation = Literal[
+    "tanh",
+    "relu",
+    "celu",
+    "elu",
+    "gelu",
+    "gelu_tanh",
+    "hardshrink",
+    "hardsigmoid",
+    "hardswish",
+    "hardtanh",
+    "identity",
+    "leaky_relu",
+    "logsigmoid",
+    "mish",
+    "relu6",
+    "selu",
+    "sigmoid",
+    "silu",
+    "softplus",
+    "softshrink",
+    "softsign",
+    "tanhshrink",
+]
 
 Convolution = tuple[
     Annotated[int, msgspec.Meta(ge=1, le=1 << 12)],

@@ -18,7 +18,7 @@ from protocol.errors import ShoalError
 from protocol.mistakes import explain
 from protocol.networks import Image, Tensor
 from protocol.packing import WireError, pack, unpack
-from protocol.policies import Arguments, Convolution, ModulePath, Parameter, Scalar
+from protocol.policies import Activation, Arguments, Convolution, ModulePath, Parameter, Scalar
 from protocol.section import Section
 from protocol.spaces import Box, Space
 from protocol.wrappers import Wrappers
@@ -108,8 +108,8 @@ class PolicySpec(Section, frozen=True, kw_only=True):
     ] = (32,)
     """Widths of the hidden layers of an `mlp`, units of the layers of a `gru`, widths between the
     convolutions and the outputs of a `cnn`."""
-    activation: Literal["tanh", "relu"] = "tanh"
-    """Between the layers of an `mlp` or `cnn`."""
+    activation: Activation = "tanh"
+    """Between the layers of an `mlp` or `cnn`: PyTorch's of that name, with its defaults."""
     convolutions: Annotated[tuple[Convolution, ...], msgspec.Meta(max_length=8)] = (
         (16, 8, 4),
         (32, 4, 2),

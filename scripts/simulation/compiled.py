@@ -14,6 +14,7 @@ from protocol import noise
 from protocol.spec import RunSpec
 from worker.evaluation.blocks import centre_seeds, member_seeds
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization
+from worker.policies.activations import code
 from worker.policies.dense import forward
 from worker.policies.layers import order
 from worker.policies.policy import View
@@ -51,13 +52,13 @@ def _choose(
     observation: NDArray[np.float32],
     parameters: NDArray[np.float32],
     widths: NDArray[np.int64],
-    rectified: bool,
+    activation: int,
     room: Room,
 ) -> int:
     """The action of one member: the first of its largest outputs."""
     lane, row, none, slot, nothing, sums, scratch, outputs = room
     view = View(none, none, np.float32(0.0), nothing, nothing, sums)
-    forward(lane, observation, row, parameters, widths, rectified, slot, view, scratch, outputs)
+    forward(lane, observation, row, parameters, widths, activation, slot, view, scratch, outputs)
     best = 0
     for action in range(1, outputs.shape[1]):
         if outputs[0, action] > outputs[0, best]:
@@ -71,7 +72,7 @@ def _cartpole(
     rows: NDArray[np.int64],
     parameters: NDArray[np.float32],
     widths: NDArray[np.int64],
-    rectified: bool,
+    activation: int,
     limit: int,
     returns: NDArray[np.float64],
     lengths: NDArray[np.int64],
@@ -87,7 +88,7 @@ def _cartpole(
         while up and step < limit:
             observation[0, 0], observation[0, 1] = x, speed
             observation[0, 2], observation[0, 3] = angle, turning
-            action = _choose(observation, parameters, widths, rectified, room)
+            action = _choose(observation, parameters, widths, activation, room)
             force = 10.0 if action == 1 else -10.0
             cosine, sine = np.cos(angle), np.sin(angle)
             push = (force + 0.05 * (turning * turning) * sine) / 1.1
@@ -136,7 +137,7 @@ def _acrobot(
     rows: NDArray[np.int64],
     parameters: NDArray[np.float32],
     widths: NDArray[np.int64],
-    rectified: bool,
+    activation: int,
     limit: int,
     returns: NDArray[np.float64],
     lengths: NDArray[np.int64],
@@ -153,7 +154,7 @@ def _acrobot(
             observation[0, 0], observation[0, 1] = np.cos(a), np.sin(a)
             observation[0, 2], observation[0, 3] = np.cos(b), np.sin(b)
             observation[0, 4], observation[0, 5] = c, d
-            action = _choose(observation, parameters, widths, rectified, room)
+            action = _choose(observation, parameters, widths, activation, room)
             torque = action - 1.0
             c1, d1 = _swing(a, b, c, d, torque)
             p2, q2 = c + 0.1 * c1, d + 0.1 * d1
@@ -191,7 +192,7 @@ def plays(spec: RunSpec) -> bool:
     """Whether a run's episodes are among those that can be played here."""
     environment = spec.environment
     plain = not environment.kwargs and not environment.max_steps and environment.episodes == 1
-    plain = plain and spec.policy.kind != "gru" and not spec.normalizer.enabled
+    plain = plain and spec.policy.kind in ("linear", "mlp") and not spec.normalizer.enabled
     return environment.id in ENVIRONMENTS and plain
 
 
@@ -227,9 +228,9 @@ class CompiledLanes:
             [np.random.default_rng(s).uniform(-compiled.spread, compiled.spread, 4) for s in seeds]
         )
         returns, lengths = np.empty(len(seeds)), np.empty(len(seeds), dtype=np.int64)
-        rectified = self.spec.policy.activation == "relu"
+        activation = code(self.spec.policy.activation)
         compiled.loop(
-            starts, rows, members, self._widths, rectified, compiled.limit, returns, lengths
+            starts, rows, members, self._widths, activation, compiled.limit, returns, lengths
         )
         shape = job.shape
         return Evaluation(job.first, returns.reshape(shape), lengths.reshape(shape))

@@ -6,6 +6,7 @@ its members' returns are made of.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import json
 from typing import Any
@@ -19,13 +20,17 @@ from tests.worker.reference import TOYS, run_spec
 from worker.evaluation import environments
 from worker.evaluation.jobs import EvaluationJob
 from worker.evaluation.lanes import Lanes
+from worker.policies import elementwise
 
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "linear": ("ToyMiser-v0", {"policy": {"kind": "linear"}}),
     "mlp": ("ToyMiser-v0", {"policy": {"hidden": [19, 9], "squash": "tanh"}}),
     "gaussian": (
         "ToyMiser-v0",
-        {"strategy": {"noise": "gaussian"}, "policy": {"hidden": [33], "squash": "tanh"}},
+        {
+            "strategy": {"noise": "gaussian"},
+            "policy": {"hidden": [33], "squash": "tanh", "activation": "elu"},
+        },
     ),
     "gru": ("ToyMiser-v0", {"policy": {"kind": "gru", "hidden": [9, 5], "squash": "tanh"}}),
     "drawn": ("ToyGarden-v0", {"policy": {"hidden": [8], "choice": "sample"}}),
@@ -62,11 +67,27 @@ def digest(environment_id: str, sections: dict[str, Any]) -> str:
     return summary.hexdigest()
 
 
+def activations() -> str:
+    """That of what those activations make of numbers that take the longest ways."""
+    values = np.random.default_rng(1).normal(0.0, 4.0, 4000).astype(np.float32)
+    summary = hashlib.blake2b(digest_size=16)
+    for name in ("gelu", "logsigmoid"):
+        found = values.copy()
+        elementwise.compiled(name).ctypes(
+            found.ctypes.data_as(ctypes.POINTER(ctypes.c_float)), found.size
+        )
+        summary.update(found.tobytes())
+    return summary.hexdigest()
+
+
 def main() -> None:
     """Print the digests, and what of the processor was used."""
     features = np._core._multiarray_umath.__cpu_features__  # type: ignore[attr-defined]
     told = {
-        "digests": {name: digest(*run) for name, run in RUNS.items()},
+        "digests": {
+            **{name: digest(*run) for name, run in RUNS.items()},
+            "activations": activations(),
+        },
         "kernels": numba.config.CPU_NAME or "this machine's",
         "features": sorted(name for name, there in features.items() if there),
     }

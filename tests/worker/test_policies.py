@@ -8,28 +8,15 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from numba import njit
 
 from protocol import normalizer
 from protocol.policy_file import to_tensors
 from protocol.spec import RunSpec
 from tests.worker import reference
 from tests.worker.reference import run_spec
-from worker.policies import activations, making
+from worker.policies import making
 from worker.policies.actions import Actions
 from worker.policies.policy import Policy, View
-
-
-@njit
-def tanh_of(x, out):
-    for i in range(x.size):
-        out[i] = activations.tanh(x[i])
-
-
-@njit
-def sigmoid_of(x, out):
-    for i in range(x.size):
-        out[i] = activations.sigmoid(x[i])
 
 
 def spec_of(hidden: list[int], inputs: int = 3, actions: int = 2, **policy: Any) -> RunSpec:
@@ -63,41 +50,6 @@ def outputs_of(spec: RunSpec, observations: Any, rows: Any) -> Any:
     policy, arranged = policy_with(spec, observations, rows)
     assert policy.act(np.arange(len(rows)), arranged, plain_view(spec)) is not None
     return policy.outputs
-
-
-def test_tanh_is_accurate_odd_and_bounded():
-    rng = np.random.default_rng(0)
-    x = np.concatenate(
-        [
-            np.exp(rng.uniform(np.log(1e-30), np.log(12.0), 200_000)),
-            [0.0, 8.999, 9.0, 9.001, 50.0, np.inf, 1e38],
-        ]
-    ).astype(np.float32)
-    out, mirrored = np.empty_like(x), np.empty_like(x)
-    tanh_of(x, out)
-    tanh_of(-x, mirrored)
-    true = np.tanh(x.astype(np.float64))
-    error = np.abs(out - true) / np.spacing(true.astype(np.float32))
-    assert error.max() <= 7.0
-    np.testing.assert_array_equal(mirrored, -out)
-    assert np.abs(out).max() == 1.0
-    np.testing.assert_array_equal(out, reference.tanh(x))
-
-
-def test_sigmoid_is_accurate_and_bounded():
-    x = np.linspace(-40, 40, 20_001, dtype=np.float32)
-    out = np.empty_like(x)
-    sigmoid_of(x, out)
-    np.testing.assert_allclose(out, 1 / (1 + np.exp(-x.astype(np.float64))), atol=2e-7)
-    assert out.min() == 0.0 and out.max() == 1.0
-    np.testing.assert_array_equal(out, reference.sigmoid(x))
-
-
-def test_activations_pass_nan_on():
-    out = np.empty(1, np.float32)
-    tanh_of(np.array([np.nan], np.float32), out)
-    assert np.isnan(out[0])
-    assert np.isnan(activations.relu.py_func(np.float32("nan")))
 
 
 @settings(max_examples=60, deadline=None)

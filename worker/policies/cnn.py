@@ -10,16 +10,9 @@ from numpy.typing import NDArray
 
 from protocol import networks
 from protocol.spec import RunSpec, seen_image
-from worker.policies.activations import relu, tanh
+from worker.policies.activations import activate, code
 from worker.policies.layers import dense, order
 from worker.policies.policy import Policy, View, see, unsound
-
-
-@njit(error_model="numpy")
-def activate(values: NDArray[np.float32], rectified: bool) -> None:
-    """relu or tanh of each value, in place."""
-    for i in range(values.size):
-        values[i] = relu(values[i]) if rectified else tanh(values[i])
 
 
 @njit(error_model="numpy")
@@ -65,7 +58,7 @@ def forward(
     windows: NDArray[np.int64],
     channels_first: bool,
     widths: NDArray[np.int64],
-    rectified: bool,
+    activation: int,
     slots: NDArray[np.int64],
     view: View,
     scratch: NDArray[np.float32],
@@ -86,7 +79,7 @@ def forward(
         windows: shape (convolutions, 2): kernel, stride.
         channels_first: whether observations are (channels, height, width), else channels come last.
         widths: shape (layers + 1,): of what the convolutions leave, hidden widths, outputs.
-        rectified: relu between the layers, else tanh.
+        activation: between the layers, see `activations.code`.
         slots: shape (L,), the entry of the view's sums that observes a lane's frames, or -1.
         view: as a plain tuple.
         scratch: shape (2, at least the largest image or width).
@@ -125,7 +118,7 @@ def forward(
                 patch[:reach],
                 features,
             )
-            activate(features, rectified)
+            activate(features, activation)
             current, begin, room = features, end, 1 - room
         for layer in range(last + 1):
             many = widths[layer + 1]
@@ -136,7 +129,7 @@ def forward(
                 break
             hidden = scratch[room, :many]
             dense(current, row[begin:middle], row[middle:end], hidden)
-            activate(hidden, rectified)
+            activate(hidden, activation)
             current, begin, room = hidden, end, 1 - room
     return 0
 
@@ -158,7 +151,7 @@ class CnnPolicy(Policy):
         self._windows = np.array(windows, dtype=np.int64).reshape(-1, 2)
         widths = [math.prod(sizes[-1]), *policy.hidden, self.outputs.shape[1]]
         self._widths = np.array(widths, dtype=np.int64)
-        self._rectified = policy.activation == "relu"
+        self._activation = code(policy.activation)
         largest = max(*map(math.prod, sizes), *widths)
         self._scratch = np.empty((2, largest), dtype=np.float32)
         pairs = zip(windows, sizes, strict=False)
@@ -176,7 +169,7 @@ class CnnPolicy(Policy):
             self._windows,
             self._channels_first,
             self._widths,
-            self._rectified,
+            self._activation,
             self.slots,
             tuple(view),
             self._scratch,

@@ -7,7 +7,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from protocol.spec import RunSpec
-from worker.policies.activations import relu, tanh
+from worker.policies.activations import activate, code
 from worker.policies.layers import dense
 from worker.policies.policy import Policy, View, see, unsound
 
@@ -19,7 +19,7 @@ def forward(
     rows: NDArray[np.int64],
     parameters: NDArray[np.float32],
     widths: NDArray[np.int64],
-    rectified: bool,
+    activation: int,
     slots: NDArray[np.int64],
     view: View,
     scratch: NDArray[np.float32],
@@ -36,7 +36,7 @@ def forward(
         rows: shape (L,), the row of `parameters` that each lane plays.
         parameters: shape (members, size), in the order of `layers.order`.
         widths: shape (layers + 1,): inputs, hidden widths, outputs.
-        rectified: relu between the layers, else tanh.
+        activation: between the layers, see `activations.code`.
         slots: shape (L,), the entry of the view's sums that observes a lane's frames, or -1.
         view: as a plain tuple.
         scratch: shape (2, at least the largest width).
@@ -60,12 +60,7 @@ def forward(
                 break
             hidden = scratch[layer & 1, :many]
             dense(current, row[begin:middle], row[middle:end], hidden)
-            if rectified:
-                for i in range(many):
-                    hidden[i] = relu(hidden[i])
-            else:
-                for i in range(many):
-                    hidden[i] = tanh(hidden[i])
+            activate(hidden, activation)
             current = hidden
             begin = end
     return 0
@@ -78,7 +73,7 @@ class DensePolicy(Policy):
         super().__init__(spec, lanes)
         widths = [spec.layers[0][0], *(outputs for _, outputs in spec.layers)]
         self._widths = np.array(widths, dtype=np.int64)
-        self._rectified = spec.policy.activation == "relu"
+        self._activation = code(spec.policy.activation)
         self._scratch = np.empty((2, max(widths)), dtype=np.float32)
 
     def forward(self, lanes: NDArray[np.int64], parameters: NDArray[np.float32], view: View) -> int:
@@ -89,7 +84,7 @@ class DensePolicy(Policy):
             self.rows,
             parameters,
             self._widths,
-            self._rectified,
+            self._activation,
             self.slots,
             tuple(view),
             self._scratch,

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from protocol import networks
 from protocol.spec import RunSpec, seen_image
 
 States = tuple[Tensor, ...]
+NAMED_OTHERWISE: dict[str, Callable[[Tensor], Tensor]] = {
+    "gelu_tanh": partial(functional.gelu, approximate="tanh"),
+    "identity": nn.Identity(),
+}
+"""Activations that PyTorch has no function for by their name."""
+
+
+def activation(name: str) -> Callable[[Tensor], Tensor]:
+    """PyTorch's function of the activation of that name."""
+    found: Callable[[Tensor], Tensor] = NAMED_OTHERWISE.get(name) or getattr(functional, name)
+    return found
 
 
 class Dense(nn.Module):
@@ -20,7 +34,7 @@ class Dense(nn.Module):
     def __init__(self, spec: RunSpec, widths: list[int]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(nn.Linear(*pair) for pair in pairwise(widths))
-        self._activation = torch.relu if spec.policy.activation == "relu" else torch.tanh
+        self._activation = activation(spec.policy.activation)
 
     def forward(self, observations: Tensor) -> Tensor:
         """Outputs, shape (batch, outputs)."""

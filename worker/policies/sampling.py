@@ -2,40 +2,17 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from protocol.kernels import fill_stream
 from protocol.streams import Domain
+from worker.policies.exact import exp
 
 ACTION = np.uint64(Domain.ACTION)
 FRACTION_BITS = np.uint64(11)  # of a word that a float64 below 1 has no place for
 FRACTION = 2.0**-53
-
-# exp(x) = 2^k exp(r) with x = k ln 2 + r, |r| <= 0.35 (Cody and Waite 1980): ln 2 in two parts, of
-# which the first has so few bits that k times it is exact; the Taylor series to r^13 is off by less
-# than a unit in the last place.
-LOG2_E = 1.4426950408889634
-LN2_HIGH = 0.6931471803691238
-LN2_LOW = 1.9082149292705877e-10
-SMALLEST = -700.0  # below, exp is 0: nothing is ever drawn with so small a probability
-COEFFICIENTS = tuple(1.0 / math.factorial(power) for power in range(13, -1, -1))
-
-
-@njit(error_model="numpy")
-def exp(x: float) -> float:
-    """The exponential of a float64 up to 700; 0 below -700."""
-    if x < SMALLEST:
-        return 0.0
-    k = math.floor(x * LOG2_E + 0.5)
-    r = (x - k * LN2_HIGH) - k * LN2_LOW
-    value = 0.0
-    for coefficient in COEFFICIENTS:
-        value = value * r + coefficient
-    return math.ldexp(value, int(k))  # exact
 
 
 @njit(error_model="numpy")
