@@ -9,12 +9,13 @@ not that of who feeds them. So they play the same episodes step by step, with no
 hash beside. Nothing evaluates the centre in either, since the run has no target.
 
 Pool and alone run at the same time. Each core has one worker of the pool and one process alone
-pinned to it, which the kernel lets take turns of a few milliseconds, and both have work all the
-time: who waits for the next version alone evaluates something that does not count, and a pool that
-is ahead is stopped until the same batch is done alone. So whatever slows this machine, a clock that
-drops or somebody else's load, slows both alike. Each version is a
-pair of CPU times for the same work; the ratio is that of their sums, with an interval from a
-bootstrap over versions and, where `--rounds` starts everything anew several times, over rounds.
+pinned to it, which the kernel lets take turns of a few milliseconds. Who is done with a version
+waits for the other, the pool by being stopped, and for so long a third process on that core
+evaluates something that does not count: so neither ever has a core and its caches for itself.
+Whatever slows this machine, a clock that drops or somebody else's load, slows both alike. Each
+version is a pair of CPU times for the same work; the ratio is that of their sums, with an interval
+from a bootstrap over versions and, where `--rounds` starts everything anew several times, over
+rounds.
 
     python -m scripts.bench_overhead CartPole-v1
     python -m scripts.bench_overhead --same CartPole-v1
@@ -151,6 +152,8 @@ class Gate:
     def __init__(self, version: int = -1) -> None:
         self.version = version
         """whose batch may be evaluated alone by now"""
+        self.opened = asyncio.Event()
+        """set whenever a batch is let in"""
         self.finished = asyncio.Event()
         """set while nothing that counts is evaluated alone"""
         self.finished.set()
@@ -159,6 +162,52 @@ class Gate:
         """Let in a version's batch."""
         self.version = version
         self.finished.clear()
+        self.opened.set()
+
+
+class Filler:
+    """Keeps the cores busy in the place of who waits: the same kind of work, which nobody counts.
+
+    A context: the work goes on within.
+    """
+
+    def __init__(self, pids: list[int]) -> None:
+        self.pids = pids
+        self._waiting = 0
+
+    def __enter__(self) -> None:
+        self._waiting += 1
+        if self._waiting == 1:
+            self._signal(signal.SIGCONT)
+
+    def __exit__(self, *_: object) -> None:
+        self._waiting -= 1
+        if not self._waiting:
+            self._signal(signal.SIGSTOP)
+
+    @classmethod
+    @asynccontextmanager
+    async def started(cls, past: Past) -> AsyncIterator[Filler]:
+        """A process on each core that evaluates the first batch of a run again and again."""
+        async with Alone.started(past) as alone:
+
+            async def work() -> None:
+                while True:
+                    await evaluate(alone.processes, past.spec, alone.state, past.spec.directions)
+
+            filler = cls(alone.pids)
+            filler._signal(signal.SIGSTOP)
+            working = asyncio.create_task(work())
+            try:
+                yield filler
+            finally:
+                filler._signal(signal.SIGCONT)
+                working.cancel()
+                await asyncio.gather(working, return_exceptions=True)
+
+    def _signal(self, number: int) -> None:
+        for pid in self.pids:
+            os.kill(pid, number)
 
 
 class Alone:
@@ -169,6 +218,11 @@ class Alone:
         self.processes = processes
         self.pids = [child.process.pid for one in processes for child in one._children]
         self.state = past.beginning()
+
+    def reach(self, version: int) -> None:
+        """Be at a version, rebuilt from the log."""
+        for state, _ in self.past.states(self.state, version):
+            self.state = state
 
     @classmethod
     @asynccontextmanager
@@ -185,13 +239,16 @@ class Alone:
             for process in processes:
                 await process.close()
 
-    async def follow(self, gate: Gate, first: int, count: int) -> AsyncIterator[Spent]:
+    async def follow(
+        self, gate: Gate, filler: Filler, first: int, count: int
+    ) -> AsyncIterator[Spent]:
         """What the batches of so many versions cost, each as soon as the gate lets it in."""
         for version in range(first, first + count):
             while gate.version < version:
-                await evaluate(self.processes, self.past.spec, self.state, len(self.processes))
-            for state, _ in self.past.states(self.state, version):
-                self.state = state
+                gate.opened.clear()
+                with filler:
+                    await gate.opened.wait()
+            self.reach(version)
             before = sum(map(cpu_seconds, self.pids))
             spec = self.past.spec
             steps = await evaluate(self.processes, spec, self.state, spec.directions)
@@ -281,7 +338,9 @@ class Pool:
             "broker": self.broker.pids(),
         }
 
-    async def follow(self, gate: Gate, first: int, count: int) -> AsyncIterator[Spent]:
+    async def follow(
+        self, gate: Gate, filler: Filler, first: int, count: int
+    ) -> AsyncIterator[Spent]:
         """What each of so many versions costs from its update to the next; opens the gate.
 
         The whole pool stands still while the version before is not yet finished alone.
@@ -296,7 +355,9 @@ class Pool:
             if version == first + count:
                 return
             self.signal(signal.SIGSTOP)
-            await gate.finished.wait()
+            if not gate.finished.is_set():
+                with filler:
+                    await gate.finished.wait()
             gate.open(version)
             self.signal(signal.SIGCONT)
 
@@ -315,16 +376,17 @@ async def beside_pool(case: Case, run_dir: Path, extra: list[str]) -> Round:
     """A pool and, at the same time, the same work alone."""
     with ExitStack() as stack:
         pool = Pool(stack, case, run_dir, extra)
-        await pool.reach(1)
+        await pool.reach(case.warm - 1)
         pool.settle()
         pool.signal(signal.SIGSTOP)  # or it would be beyond the first version that counts
         with opened(run_dir) as past:
-            async with Alone.started(past) as alone:
+            async with Alone.started(past) as alone, Filler.started(past) as filler:
+                alone.reach(case.warm - 1)
                 pool.signal(signal.SIGCONT)
                 gate = Gate()
                 ours, others = await asyncio.gather(
-                    _all(pool.follow(gate, case.warm, case.counted)),
-                    _all(alone.follow(gate, case.warm, case.counted)),
+                    _all(pool.follow(gate, filler, case.warm, case.counted)),
+                    _all(alone.follow(gate, filler, case.warm, case.counted)),
                 )
     return Round(ours, others)
 
@@ -334,13 +396,23 @@ async def beside_itself(case: Case, run_dir: Path, extra: list[str]) -> Round:
     with ExitStack() as stack:
         await Pool(stack, case, run_dir, extra).reach(case.warm + case.counted)
     with opened(run_dir) as past:
-        async with Alone.started(past) as one, Alone.started(past) as other:
-            found = Round([], [])
+        found = Round([], [])
+        async with (
+            Alone.started(past) as one,
+            Alone.started(past) as other,
+            Filler.started(past) as filler,
+        ):
             for version in range(case.warm, case.warm + case.counted):
+                one.reach(version)
+                other.reach(version)
                 gate = Gate(version)
-                first, second = await asyncio.gather(
-                    _all(one.follow(gate, version, 1)), _all(other.follow(gate, version, 1))
-                )
+                ways = [
+                    asyncio.create_task(_all(way.follow(gate, filler, version, 1)))
+                    for way in (one, other)
+                ]
+                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+                with filler:
+                    first, second = await asyncio.gather(*ways)
                 found.ours.extend(first)
                 found.alone.extend(second)
     return found
