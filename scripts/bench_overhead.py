@@ -61,6 +61,9 @@ TARGET = 0.95
 ENDLESS = 100_000
 """Updates that no run here comes to."""
 LOOK_SECONDS = 0.02
+SETTLING = 2
+"""Versions between the long stop of the pool, while what it is compared with is started, and the
+first that counts: what was leased then looks overdue, and is evaluated twice."""
 CPUCLOCK_SCHED = 2
 """Of `CPUCLOCK_PROF`, `_VIRT` and `_SCHED` the one that counts nanoseconds, by the scheduler."""
 
@@ -376,12 +379,12 @@ async def beside_pool(case: Case, run_dir: Path, extra: list[str]) -> Round:
     """A pool and, at the same time, the same work alone."""
     with ExitStack() as stack:
         pool = Pool(stack, case, run_dir, extra)
-        await pool.reach(case.warm - 1)
+        await pool.reach(case.warm - SETTLING)
         pool.settle()
         pool.signal(signal.SIGSTOP)  # or it would be beyond the first version that counts
         with opened(run_dir) as past:
             async with Alone.started(past) as alone, Filler.started(past) as filler:
-                alone.reach(case.warm - 1)
+                alone.reach(case.warm - SETTLING)
                 pool.signal(signal.SIGCONT)
                 gate = Gate()
                 ours, others = await asyncio.gather(
