@@ -93,6 +93,8 @@ class Evaluators:
         self._watching: asyncio.Task[None] | None = None
         self._children: list[Child] = []
         self._waiting = Waiting()
+        self._telling: dict[Work, Callable[[], None]] = {}
+        """how what is finished of each job in hand is told"""
         self._resting = 0
         """children that did not start and will be tried again"""
         self._trouble = "evaluation has not been started"
@@ -230,16 +232,14 @@ class Evaluators:
             for evaluation in work.take(_now()):
                 on_evaluated(evaluation)
 
+        self._telling[work] = tell
         try:
-            while not work.over.done():
-                await asyncio.wait((work.over,), timeout=LOOK_SECONDS)
-                if work.due(_now()):
-                    tell()
-            work.over.result()
+            await work.over
         except BaseException:
             await self._recall(work)
             raise
         finally:
+            del self._telling[work]
             tell()
 
     async def close(self) -> None:
@@ -298,7 +298,7 @@ class Evaluators:
 
     async def _recall(self, work: Work) -> None:
         """Stop work on a job, and wait a moment for the children to say what is finished of it."""
-        if not work.over.cancel():
+        if not work.over.cancel() and not work.over.cancelled():
             work.over.exception()  # seen
         self._waiting.withdraw(work)
         recalled = []
@@ -362,7 +362,8 @@ class Evaluators:
         for _, frame in self._thetas.values():
             child.send(frame)
         while True:
-            reply = await self._hear(child, self._spec)
+            reply = await child.hear(self._spec)
+            child.silent = 0.0
             if isinstance(reply, pipe.Unavailable):
                 raise EnvironmentUnavailable(reply.reason)
             if isinstance(reply, pipe.Ready):
@@ -373,28 +374,6 @@ class Evaluators:
             elif not isinstance(reply, pipe.Alive):
                 self._book(child, reply)
             self._hand_out()
-
-    async def _hear(self, child: Child, run_spec: RunSpec) -> pipe.Reply:
-        """A child's next word. Raises `Lost`, also where it owes one and is silent for too long.
-
-        Silence is counted by looks: while this process itself stands still, stopped or on a machine
-        that sleeps, it hears nothing, and that is nobody's fault.
-        """
-        child.silent = 0.0
-        hearing = asyncio.create_task(child.hear(run_spec))
-        try:
-            while not (await asyncio.wait((hearing,), timeout=LOOK_SECONDS))[0]:
-                owes = child.parts or not child.ready
-                child.silent = child.silent + LOOK_SECONDS if owes else 0.0
-                if child.silent >= (patience := self._patience_with(child)):
-                    doing = "a step or reset of" if child.ready else "loading or trying out"
-                    raise Lost(
-                        f"said nothing for {patience:g} s: {doing} {run_spec.environment.id} does "
-                        "not come to an end"
-                    )
-            return hearing.result()
-        finally:
-            await _cancelled(hearing)
 
     def _patience_with(self, child: Child) -> float:
         return self.patience if child.ready else STARTS_LONGER * self.patience
@@ -422,11 +401,31 @@ class Evaluators:
         self._weigh(child)
 
     async def _watch(self) -> None:
-        """See for ever how much memory the children take."""
+        """Look for ever at how the children are, and whether there is something to tell."""
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             for child in self._children:
                 self._weigh(child)
+                self._await_word(child)
+            moment = _now()
+            for work, tell in self._telling.items():
+                if work.due(moment):
+                    tell()
+
+    def _await_word(self, child: Child) -> None:
+        """End a child that owes a word and is silent for too long.
+
+        Silence is counted by looks: while this process itself stands still, stopped or on a machine
+        that sleeps, it hears nothing, and that is nobody's fault.
+        """
+        owes = bool(child.parts) if child.ready else self._configured.is_set()
+        child.silent = child.silent + LOOK_SECONDS if owes else 0.0
+        if self._spec is not None and child.silent >= (patience := self._patience_with(child)):
+            doing = "a step or reset of" if child.ready else "loading or trying out"
+            child.give_up(
+                f"said nothing for {patience:g} s: {doing} {self._spec.environment.id} does not "
+                "come to an end"
+            )
 
     def _weigh(self, child: Child) -> None:
         if self.memory_limit is not None:
@@ -454,12 +453,6 @@ class Evaluators:
             assert self._spec is not None
             work.crashed += 1
             work.add(answers.crashed(self._spec, part.job, f"twice its process {trouble}"))
-
-
-async def _cancelled(task: asyncio.Task[pipe.Reply]) -> None:
-    """Cancel a task and see it to its end, whatever it was."""
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 def _now() -> float:

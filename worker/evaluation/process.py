@@ -73,6 +73,7 @@ class Child:
         self.worn = False
         self.outgrown = ""
         self.ending = False
+        self._given_up = ""
         self._meter = Meter(process.pid)
         self._requests, self._replies, self._errors = process.stdin, process.stdout, process.stderr
         self._last_words = b""
@@ -145,6 +146,12 @@ class Child:
         if self.outgrown:
             self.kill()
 
+    def give_up(self, reason: str) -> None:
+        """End a process that is past hope, for a reason that `end` will give."""
+        if not self.ending:
+            self._given_up = reason
+            self.kill()
+
     def kill(self) -> None:
         """End the process and what it started, at once."""
         if self.ending:
@@ -177,8 +184,8 @@ class Child:
         self._listening.cancel()
         self._closing.cancel()
         self._transport.close()
-        if self.outgrown:
-            return self.outgrown
+        if self.outgrown or self._given_up:
+            return self.outgrown or self._given_up
         how = f"exit code {code}" if code >= 0 else f"signal {-code}"
         with contextlib.suppress(ValueError):
             how = signal.Signals(-code).name
