@@ -20,7 +20,9 @@ Policy = Annotated[
 Hidden = Annotated[
     str | None, typer.Option(help="Widths of the layers of an mlp, gru or cnn, for example 64,64.")
 ]
-Population = Annotated[int | None, typer.Option(help="Members of an update; even.")]
+Population = Annotated[
+    int | None, typer.Option(help="Members of an update; even where they are mirrored.")
+]
 Sigma = Annotated[float | None, typer.Option(help="Size of the perturbations.")]
 Noise = Annotated[str | None, typer.Option(help="rademacher, the default, or gaussian.")]
 OptimizerKind = Annotated[str | None, typer.Option("--optimizer", help="normalised, sgd or adam.")]

@@ -25,7 +25,7 @@ def judge(
     # Only a range that was leased has a token: a part that is of no lease can't be authentic.
     if not _authentic(run, secret, id, result.lease):
         raise WireError("this worker never had a lease of that range")
-    returns, lengths = result_arrays(result)
+    returns, lengths = result_arrays(result, spec.members_per_direction)
     longest = spec.environment.max_steps or LONGEST_EPISODE
     if np.any(lengths > longest * result.episodes):
         raise WireError(f"an episode of more than {longest:,} steps")

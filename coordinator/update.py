@@ -152,7 +152,11 @@ def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: Cl
         steps=terms.steps,
         digest_before=state.params_digest(before.theta),
         digest_after=state.params_digest(after.theta),
-        late=sum(2 * int(cohort.present.sum()) for cohort in cohorts if cohort.age > 0),
+        late=sum(
+            spec.members_per_direction * int(cohort.present.sum())
+            for cohort in cohorts
+            if cohort.age > 0
+        ),
         dropped=closed.dropped[:MOST_DROPPED],
         state_digest=b"" if proof is None else proof.digest,
     )
@@ -191,7 +195,7 @@ def _less_and_less(closed: CloseBatch) -> Iterator[CloseBatch]:
 
 def _members(closed: CloseBatch) -> int:
     """Members whose returns it brings."""
-    return sum(2 * int(np.count_nonzero(_valid(part))) for part in closed.contributions)
+    return sum(int(part.returns[_valid(part)].size) for part in closed.contributions)
 
 
 def _group(spec: RunSpec, contribution: Contribution) -> tuple[int, int]:
@@ -235,13 +239,14 @@ def _cohort(version: int, parts: Sequence[Contribution]) -> Cohort:
     """Directions from first to last, NaN where one is missing."""
     first, evaluated = parts[0].first, parts[0].version
     end = max(part.first + len(part.returns) for part in parts)
-    returns = np.full((end - first, 2), np.nan)
+    returns = np.full((end - first, parts[0].returns.shape[1]), np.nan)
     for part in parts:
         # What failed in one part may have come in another.
         valid = _valid(part)
         place = part.first - first
         returns[place : place + len(valid)][valid] = part.returns[valid]
-    return Cohort(first, evaluated, version - evaluated, returns[:, 0], returns[:, 1])
+    plus, *minus = returns.T
+    return Cohort(first, evaluated, version - evaluated, plus, minus[0] if minus else None)
 
 
 def _observations(

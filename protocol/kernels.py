@@ -234,17 +234,19 @@ def add_table_sum(
 def rademacher_members(
     run_seed: np.uint64,
     start: int,
+    per_direction: int,
     theta: NDArray[np.float32],
     scale: np.float32,
     order: NDArray[np.int32],
     out: NDArray[np.float32],
 ) -> None:
-    """Rows 2 i and 2 i + 1 of `out` become theta + and - scale * direction (start + i).
+    """Rows 2 i and 2 i + 1 of `out` become theta + and - scale * direction (start + i); with one
+    member per direction row i becomes theta + scale * direction (start + i).
 
     Column j of `theta` and `out` is parameter order[j]. Eight directions are put in order at once,
     as bytes, so that the rows are written straight through.
     """
-    size, end = theta.size, start + (out.shape[0] >> 1)
+    size, end = theta.size, start + out.shape[0] // per_direction
     pages = (size + CHUNK - 1) // CHUNK
     words = np.empty(pages * PAGE_WORDS, np.uint64)
     octets = words.view(np.uint8)
@@ -264,8 +266,12 @@ def rademacher_members(
             centre = theta[chunk : chunk + length]
             for direction in range(max(start, 8 * block), min(end, 8 * block + 8)):
                 mask = np.uint8(1 << (direction & 7))
-                row = 2 * (direction - start)
+                row = per_direction * (direction - start)
                 plus = out[row, chunk : chunk + length]
+                if per_direction == 1:
+                    for j in range(length):
+                        plus[j] = centre[j] + (scale if ordered[j] & mask else -scale)
+                    continue
                 minus = out[row + 1, chunk : chunk + length]
                 for j in range(length):
                     step = scale if ordered[j] & mask else -scale
@@ -277,6 +283,7 @@ def rademacher_members(
 def table_members(
     run_seed: np.uint64,
     start: np.uint64,
+    per_direction: int,
     table: NDArray[np.int16],
     theta: NDArray[np.float32],
     scale: np.float32,
@@ -287,9 +294,14 @@ def table_members(
     size = theta.size
     words = np.empty((size + 31) // 32 * 8, np.uint64)
     halves = words.view(np.uint16)
-    for i in range(out.shape[0] >> 1):
+    for i in range(out.shape[0] // per_direction):
         fill_stream(run_seed, NOISE, start + np.uint64(i), ZERO, words, (size + 3) >> 2)
-        plus, minus = out[2 * i], out[2 * i + 1]
+        plus = out[per_direction * i]
+        if per_direction == 1:
+            for j in range(size):
+                plus[j] = theta[j] + scale * np.float32(table[halves[order[j]]])
+            continue
+        minus = out[2 * i + 1]
         for j in range(size):
             step = scale * np.float32(table[halves[order[j]]])
             plus[j] = theta[j] + step

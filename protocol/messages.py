@@ -264,9 +264,9 @@ class Result(Message, frozen=True, tag=7):
 
     The token is that of the whole lease, `[first - part.before, first + count + part.after)`.
 
-    `returns` and `lengths`: (count, 2) reals and integers, +sigma first, each averaged (returns) or
-    summed (lengths) over the member's episodes; centre: (count,). A direction whose episode failed
-    has NaN returns and is named in `failed` with the reason.
+    `returns` and `lengths`: (count, members per direction) reals and integers, +sigma first, each
+    averaged (returns) or summed (lengths) over the member's episodes; centre: (count,). A direction
+    whose episode failed has NaN returns and is named in `failed` with the reason.
     """
 
     task: TaskId
@@ -525,12 +525,16 @@ def _check_judged(judged: tuple[Judged, ...]) -> None:
         raise WireError("mean and deviation of an evaluation must be finite")
 
 
-def result_arrays(result: Result) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Checked returns and lengths of a result: (count, 2) for members, (count,) for the centre.
+def result_arrays(
+    result: Result, members_per_direction: int = 2
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Checked returns and lengths of a result: (count, members_per_direction), (count,) for the
+    centre.
 
     A return is finite, except NaN for the directions named in `failed`. Raises `WireError`.
     """
-    shape = (result.count, 2) if result.kind == "members" else (result.count,)
+    members = result.kind == "members"
+    shape = (result.count, members_per_direction) if members else (result.count,)
     expected = math.prod(shape)
     returns = unpack_reals(result.returns, expected)
     lengths = unpack_integers(result.lengths, expected)
@@ -554,5 +558,6 @@ def result_arrays(result: Result) -> tuple[NDArray[np.float64], NDArray[np.int64
 
 
 def pack_returns(returns: NDArray[np.float64], lengths: NDArray[np.int64]) -> tuple[bytes, bytes]:
-    """The `returns` and `lengths` fields of a result, members in the order +, -, +, -."""
+    """The `returns` and `lengths` fields of a result, row by row: +, -, +, - where members are
+    mirrored."""
     return pack_reals(returns.ravel()), pack_integers(lengths.ravel())

@@ -146,23 +146,27 @@ def members(
     sigma: float,
     out: NDArray[np.float32] | None = None,
     order: NDArray[np.int32] | None = None,
+    per_direction: int = 2,
 ) -> NDArray[np.float32]:
-    """Both members of each of `count` directions; bit for bit those of `member`.
+    """The members of each of `count` directions; bit for bit those of `member`.
 
     Args:
         theta: float32, shape (size,).
         sigma: as in `member`.
-        out: float32, C-contiguous, shape (2 * count, size); made where there is none.
+        out: float32, C-contiguous, shape (per_direction * count, size); made where there is none.
         order: int32, shape (size,), a permutation: entry j of `theta` and of each row is parameter
             order[j]. Parameter j where there is none.
+        per_direction: 2 with the mirrored ones, or 1.
 
     Returns:
-        `out`: rows +, - of the first direction, then +, - of the next.
+        `out`: rows +, - of the first direction, then +, - of the next; or + of each.
     """
+    if per_direction not in (1, 2):
+        raise ValueError(f"{per_direction} members of a direction: must be 1 or 2")
     _require_directions(first_direction, count)
     require_unsigned("run seed", run_seed)
     theta = _own(theta, np.float32)
-    shape = (2 * count, theta.size)
+    shape = (per_direction * count, theta.size)
     if out is None:
         out = np.empty(shape, dtype=np.float32)
     elif out.shape != shape or out.dtype != np.float32 or not out.flags.c_contiguous:
@@ -177,10 +181,11 @@ def members(
         )
     seed, scale = np.uint64(run_seed), np.float32(sigma * unit(kind))
     if kind == RADEMACHER:
-        kernels.rademacher_members(seed, first_direction, theta, scale, order, out)
+        kernels.rademacher_members(seed, first_direction, per_direction, theta, scale, order, out)
     else:
         first = np.uint64(first_direction)
-        kernels.table_members(seed, first, gaussian_table(), theta, scale, order, out)
+        table = gaussian_table()
+        kernels.table_members(seed, first, per_direction, table, theta, scale, order, out)
     return out
 
 

@@ -27,7 +27,9 @@ PROTOCOL_VERSION = 1
 MAX_PARAMETERS = 1 << 28
 """More than this many parameters (1 GiB of float32) is refused by every peer."""
 MAX_POPULATION = 120_000
-"""Members of a batch: the update's message has four bytes for each direction of a large one."""
+MAX_DIRECTIONS = 60_000
+"""Members and directions of a batch: the update's message has four bytes for each direction of a
+large one."""
 MAX_STATISTICS = 150_000
 """Bytes that the observation sums of one result or update must stay below."""
 STATISTIC_BYTES = 16 + 16
@@ -140,14 +142,18 @@ class PolicySpec(Section, frozen=True, kw_only=True):
 
 
 class StrategySpec(Section, frozen=True, kw_only=True):
-    """The evolution strategy: mirrored OpenAI-ES (Salimans et al. 2017)."""
+    """The evolution strategy: OpenAI-ES (Salimans et al. 2017)."""
+
+    later: ClassVar[tuple[str, ...]] = ("mirrored",)
 
     kind: Literal["openai-es"] = "openai-es"
     noise: Literal["rademacher", "gaussian"] = "rademacher"
-    population: Annotated[int, msgspec.Meta(ge=2, le=MAX_POPULATION, multiple_of=2)] = 64
-    """Members of a batch; two per direction."""
+    population: Annotated[int, msgspec.Meta(ge=2, le=MAX_POPULATION)] = 64
+    """Members of a batch; even where they are mirrored."""
     sigma: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] = 0.1
     """Size of the perturbations."""
+    mirrored: bool = True
+    """Whether a direction has two members, at +sigma and -sigma, or only that at +sigma."""
 
 
 class OptimizerSpec(Section, frozen=True, kw_only=True):
@@ -241,7 +247,12 @@ class RunSpec(Section, frozen=True, kw_only=True):
     @property
     def directions(self) -> int:
         """Directions of a batch: B in `[k*B, (k+1)*B)`."""
-        return self.strategy.population // 2
+        return self.strategy.population // self.members_per_direction
+
+    @property
+    def members_per_direction(self) -> int:
+        """2: at +sigma and mirrored at -sigma; 1: at +sigma alone."""
+        return 2 if self.strategy.mirrored else 1
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -408,6 +419,7 @@ def _check_together(spec: RunSpec) -> None:
     """Rules that tie fields to each other, and those that a type can't tell."""
     _check_environment(spec.environment)
     _check_policy(spec.policy, spec.environment)
+    _check_mirrors(spec)
     if (spec.policy.initialisation == "given") != bool(spec.policy.initial_digest):
         raise SpecError(
             f"policy.initialisation is {spec.policy.initialisation!r} with policy.initial_digest "
@@ -441,6 +453,26 @@ def _check_together(spec: RunSpec) -> None:
         raise SpecError(
             f"stop.target is {spec.stop.target} but centre.evaluate_every is 0, so the centre "
             "would never be judged: set centre.evaluate_every to 1 or more"
+        )
+
+
+def _check_mirrors(spec: RunSpec) -> None:
+    population, staleness = spec.strategy.population, spec.pool.max_staleness
+    if population % spec.members_per_direction:
+        raise SpecError(
+            f"strategy.population is {population}: must be even, two members a direction; give "
+            f"{population + 1}, or set strategy.mirrored to false"
+        )
+    if spec.directions > MAX_DIRECTIONS:
+        raise SpecError(
+            f"strategy.population is {population:,} with strategy.mirrored = false: must be at "
+            f"most {MAX_DIRECTIONS:,}, one direction each, for an update to fit a message"
+        )
+    if not spec.strategy.mirrored and staleness:
+        raise SpecError(
+            f"pool.max_staleness is {staleness} with strategy.mirrored = false: without its mirror "
+            "a member of an earlier version tells more of that version than of its direction; set "
+            "pool.max_staleness to 0, or strategy.mirrored to true"
         )
 
 

@@ -274,6 +274,7 @@ async def evaluate(processes: list[Evaluators], spec: RunSpec, state: State, cou
             end - begin,
             spec.environment.episodes,
             state.sigma,
+            per_direction=spec.members_per_direction,
         )
         told: list[int] = []
         await process.evaluate(job, lambda found: told.append(int(found.lengths.sum())))

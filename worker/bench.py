@@ -132,10 +132,11 @@ def measure(
     progress("loading what is compiled, trying the environment out")
     ours, bare = Ours(subject, maker), Bare(maker)
     pairs = ours.pairs_for(seconds / (2 * TURNS + PASSES))
+    members = spec.members_per_direction * pairs
     seeds = _seeds(subject, pairs)
     evaluated, stepped = [], []
     for turn in range(TURNS):
-        progress(f"turn {turn + 1} of {TURNS}: {2 * pairs:,} members, then the bare loop")
+        progress(f"turn {turn + 1} of {TURNS}: {members:,} members, then the bare loop")
         evaluated.append(ours.play(pairs))
         stepped.append(bare.play(seeds, evaluated[-1].steps))
     ours.close()
@@ -154,7 +155,7 @@ def measure(
         "steps_per_second": _median(pace.rate for pace in evaluated),
         "bare_steps_per_second": _median(pace.rate for pace in stepped),
         "ratio": _median(a.rate / b.rate for a, b in zip(evaluated, stepped, strict=True)),
-        "evaluations_per_second": _median(2 * pairs / pace.seconds for pace in evaluated),
+        "evaluations_per_second": _median(members / pace.seconds for pace in evaluated),
         "episode_steps": _steps_of_an_episode(evaluated),
         "bare_episode_steps": _steps_of_an_episode(stepped),
         **{f"share_{part}": share for part, share in shares(ours, pairs).items()},
@@ -174,8 +175,8 @@ class Ours:
         self.lanes = Lanes(
             subject.spec, found.maker, found.lanes, fresh=found.fresh, grant=subject.grant
         )
-        self.fewest = math.ceil(found.lanes / 2)
-        """pairs that fill the lanes once"""
+        self.fewest = math.ceil(found.lanes / subject.spec.members_per_direction)
+        """pairs, or members without a mirror, that fill the lanes once"""
         self.play(self.fewest)  # makes the instances
 
     def pairs_for(self, seconds: float) -> int:
@@ -382,20 +383,22 @@ def _play(lanes: Lanes, subject: Subject, pairs: int) -> Pace:
     spent = time.process_time() - begin
     if found.failed:
         raise ShoalError(f"{subject.spec.environment.id} fails here: {found.failed[0][1]}")
-    return Pace(int(found.lengths.sum()), 2 * pairs * job.episodes, spent)
+    return Pace(int(found.lengths.sum()), found.returns.size * job.episodes, spent)
 
 
 def _job(subject: Subject, pairs: int) -> EvaluationJob:
     episodes, sigma = subject.spec.environment.episodes, subject.spec.strategy.sigma
-    return EvaluationJob("members", 0, 0, pairs, episodes, sigma)
+    each = subject.spec.members_per_direction
+    return EvaluationJob("members", 0, 0, pairs, episodes, sigma, per_direction=each)
 
 
 def _seeds(subject: Subject, pairs: int) -> list[int]:
     """Of the members' episodes: both members of a pair have the same."""
+    job = _job(subject, pairs)
     return [
         seed
-        for seeds in member_seeds(subject.spec, _job(subject, pairs))
-        for _ in range(2)
+        for seeds in member_seeds(subject.spec, job)
+        for _ in range(job.per_direction)
         for seed in seeds
     ]
 

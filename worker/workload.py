@@ -191,6 +191,7 @@ class Workload:
             episodes=task.episodes,
             sigma=point.sigma,
             cap=point.cap if task.kind == "members" else 0,
+            per_direction=self._spec.members_per_direction,
         )
         return Evaluate(task.task, job, point)
 

@@ -21,6 +21,7 @@ class Batches:
     ) -> None:
         """`used`: as `coordinator.pool.Pool` has it."""
         self.size = spec.directions
+        self._members_per_direction = spec.members_per_direction
         self.quorum = math.ceil(spec.pool.quorum * spec.directions - 1e-9)
         """directions that must be settled before the rest of a batch may be left behind"""
         self.spare = self.size - self.quorum
@@ -77,7 +78,7 @@ class Batches:
 
     def _may_be_late(self, updating: bool) -> int:
         """Directions that may be stale in an update beside those begun early."""
-        late = self._late_members // 2 if updating else 0
+        late = self._late_members // self._members_per_direction if updating else 0
         waiting = None if updating else self.open
         for batch in self._batches.values():
             work = batch.work

@@ -75,7 +75,7 @@ class Heard:
 class Arrived:
     """An authentic result: its lease token was ours and its arrays have the right shapes.
 
-    `returns` (count, 2) float64 and `lengths` (count, 2) int64 for members, +sigma first; (count,)
+    `returns` float64 and `lengths` int64: (count, members per direction), +sigma first; (count,)
     for the centre. NaN returns mark the directions in `failed`.
     """
 
@@ -187,7 +187,8 @@ Event = (
 
 
 class Contribution(msgspec.Struct, frozen=True, eq=False, gc=False):
-    """Returns that count in an update: whole directions, both mirrors, evaluated at `version`."""
+    """Returns that count in an update: whole directions, all their members, evaluated at
+    `version`."""
 
     session: SessionId
     version: int

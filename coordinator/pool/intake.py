@@ -25,6 +25,7 @@ from coordinator.pool.leases import Leases
 from coordinator.pool.roster import MOST_TASKS, Roster, Session
 from coordinator.pool.work import Lease, Work
 from protocol.messages import Outcome
+from protocol.spec import RunSpec
 
 DUPLICATE: tuple[Outcome, str] = ("duplicate", "another worker was first")
 ACCEPTED: tuple[Outcome, str] = ("accepted", "")
@@ -35,7 +36,7 @@ class Intake:
 
     def __init__(
         self,
-        max_staleness: int,
+        spec: RunSpec,
         course: Course,
         roster: Roster,
         leases: Leases,
@@ -44,7 +45,8 @@ class Intake:
         commands: list[Command],
     ) -> None:
         """All parts are the pool's own, shared with it; `commands` takes what is to be done."""
-        self._max_staleness = max_staleness
+        self._max_staleness = spec.pool.max_staleness
+        self._members_per_direction = spec.members_per_direction
         self._course = course
         self._roster = roster
         self._leases = leases
@@ -184,10 +186,10 @@ class Intake:
             event.lengths,
             event.observed,
         )
-        members, course = 2 * counted, self._course
+        members, course = self._members_per_direction * counted, self._course
         late = batch.index < course.version + course.updating
         self._batches.count(batch, contribution, members, late)
-        self._leases.saw_members(steps, members)
+        self._leases.saw_members(steps, counted)
 
     def _drop_failing(self, batch: Batch, event: Arrived, is_open: NDArray[np.bool_]) -> None:
         """Give up the directions of a batch to come whose failure this result confirms."""

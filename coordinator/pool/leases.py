@@ -43,7 +43,8 @@ class Leases:
         self.next_task = first_task
         self._floor = spec.pool.lease_floor
         self._patience = spec.pool.patience or 1.0
-        self._episodes = spec.environment.episodes
+        self._episodes = spec.environment.episodes * spec.members_per_direction
+        """of a direction"""
         self._task_seconds = spec.pool.task_seconds
         self._minimum_seconds = min(spec.pool.minimum_task_seconds, spec.pool.task_seconds)
         self._deadlines: list[tuple[float, int]] = []
@@ -62,10 +63,11 @@ class Leases:
         self._length: float | None = None
         self._centre_length: float | None = None
         self.steps: dict[TaskKind, float] = {
-            "members": 2 * self._episodes * FIRST_LENGTH,
+            "members": self._episodes * FIRST_LENGTH,
             "centre": FIRST_LENGTH,
         }
-        """environment steps that a direction (both mirrors), or an episode of the centre, takes"""
+        """environment steps that a direction (all its members), or an episode of the centre,
+        takes"""
 
     def size(self, session: Session, share: float, work: Work, pacing: Pacing) -> int:
         """Units of the next task of a session from this work; 0: it has its share."""
@@ -106,7 +108,7 @@ class Leases:
 
     def _fill(self, kind: TaskKind, session: Session) -> int:
         """Units that fill the lanes which a session declares, once."""
-        return session.lanes if kind == "centre" else -(-session.lanes // (2 * self._episodes))
+        return session.lanes if kind == "centre" else -(-session.lanes // self._episodes)
 
     def filled(self, lease: Lease, session: Session) -> float:
         """Times its own steps that full lanes of this session take in the time of the lease."""
@@ -243,11 +245,11 @@ class Leases:
         heapq.heapify(self._deadlines)
         self._next_deadline = math.inf
 
-    def saw_members(self, steps: int, members: int) -> None:
-        """Learn the length of episodes from the steps of so many members."""
-        mean = steps / (members * self._episodes)
+    def saw_members(self, steps: int, directions: int) -> None:
+        """Learn the length of episodes from the steps of so many directions."""
+        mean = steps / (directions * self._episodes)
         self._length = mean if self._length is None else 0.7 * self._length + 0.3 * mean
-        self.steps["members"] = 2 * self._episodes * self._length
+        self.steps["members"] = self._episodes * self._length
         if self._centre_length is None:
             self.steps["centre"] = self._length
 

@@ -123,7 +123,7 @@ class Pool:
             self._commands,
         )
         self._intake = Intake(
-            spec.pool.max_staleness,
+            spec,
             self._course,
             self._roster,
             self._leases,

@@ -23,17 +23,20 @@ class Cohort:
         age: versions between those and the parameters that the update will change.
         returns_plus: of the members at +sigma, float64, shape (count,); NaN where a direction is
             missing or dropped, finite elsewhere.
-        returns_minus: likewise of the mirrored members; NaN in the same places.
+        returns_minus: likewise of the mirrored members; NaN in the same places. None where no
+            members are mirrored.
     """
 
     first_direction: int
     version: int
     age: int
     returns_plus: NDArray[np.float64]
-    returns_minus: NDArray[np.float64]
+    returns_minus: NDArray[np.float64] | None
 
     def __post_init__(self) -> None:
         """Raise ValueError where the returns do not fit together."""
+        if self.returns_minus is None:
+            return
         if self.returns_plus.ndim != 1 or self.returns_plus.shape != self.returns_minus.shape:
             raise ValueError(
                 f"returns of shapes {self.returns_plus.shape} and {self.returns_minus.shape}: "

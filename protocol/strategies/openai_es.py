@@ -1,4 +1,4 @@
-"""Mirrored OpenAI-ES (Salimans et al. 2017, "Evolution Strategies as a Scalable Alternative")."""
+"""OpenAI-ES (Salimans et al. 2017, "Evolution Strategies as a Scalable Alternative")."""
 
 from __future__ import annotations
 
@@ -28,24 +28,29 @@ class OpenAIES:
     def weigh(self, cohorts: Sequence[Cohort], sigma: float, unit: float) -> Weighting:
         """See `Strategy.weigh`.
 
-        A direction's weight is the rank of its +sigma member minus that of its mirrored one. The
+        A direction's weight is the rank of its +sigma member, less that of its mirrored one. The
         scale makes the sum the mean over members, weighted by multiplier, of rank * noise / sigma,
         with ranks in [-0.5, 0.5].
         """
         multipliers = tuple(multiplier(cohort.age, self.discount) for cohort in cohorts)
         present = [cohort.present for cohort in cohorts]
         weights = tuple(np.zeros(mask.size, dtype=np.int64) for mask in present)
-        pairs = [int(mask.sum()) for mask in present]
-        members = 2 * sum(pairs)
+        counts = [int(mask.sum()) for mask in present]
+        plus = [cohort.returns_plus[mask] for cohort, mask in zip(cohorts, present, strict=True)]
+        minus = [
+            cohort.returns_minus[mask]
+            for cohort, mask in zip(cohorts, present, strict=True)
+            if cohort.returns_minus is not None
+        ]
+        directions, each = sum(counts), 2 if minus else 1
+        members = each * directions
         if members < 2:
             return Weighting(weights, multipliers, 0.0, members)
-        plus = [cohort.returns_plus[mask] for cohort, mask in zip(cohorts, present, strict=True)]
-        minus = [cohort.returns_minus[mask] for cohort, mask in zip(cohorts, present, strict=True)]
         ranks = centred_ranks(np.concatenate(plus + minus))
-        difference = ranks[: members // 2] - ranks[members // 2 :]
-        parts = np.split(difference, list(accumulate(pairs))[:-1])
+        weight = ranks[:directions] - ranks[directions:] if minus else ranks
+        parts = np.split(weight, list(accumulate(counts))[:-1])
         for row, mask, part in zip(weights, present, parts, strict=True):
             row[mask] = part
-        shares = 2 * sum(pair * share for pair, share in zip(pairs, multipliers, strict=True))
+        shares = each * sum(count * share for count, share in zip(counts, multipliers, strict=True))
         scale = unit / (2.0 * (members - 1) * shares * sigma)
         return Weighting(weights, multipliers, scale, members)

@@ -217,12 +217,20 @@ class CompiledLanes:
             seeds, members = centre_seeds(self.spec, job), ordered[np.newaxis]
             rows = np.zeros(job.count, dtype=np.int64)
         else:
-            seeds = [seed for (seed,) in member_seeds(self.spec, job) for _ in range(2)]
+            each = job.per_direction
+            seeds = [seed for (seed,) in member_seeds(self.spec, job) for _ in range(each)]
             kind, run_seed = self.spec.strategy.noise, self.spec.seed
             members = noise.members(
-                kind, run_seed, job.first, job.count, ordered, job.sigma, order=self._order
+                kind,
+                run_seed,
+                job.first,
+                job.count,
+                ordered,
+                job.sigma,
+                order=self._order,
+                per_direction=each,
             )
-            rows = np.arange(2 * job.count)
+            rows = np.arange(each * job.count)
         compiled = ENVIRONMENTS[self.spec.environment.id]
         starts = np.array(
             [np.random.default_rng(s).uniform(-compiled.spread, compiled.spread, 4) for s in seeds]

@@ -19,14 +19,14 @@ class Counted:
     versions: NDArray[np.int64]
     """that each was evaluated at"""
     lengths: NDArray[np.int64]
-    """(n, 2) steps"""
+    """(n, members of each) steps"""
 
     @classmethod
     def of(cls, parts: Sequence[Contribution] | Sequence[Arrived]) -> Counted:
         """What counts in these; a direction whose returns are NaN does not."""
         if not parts:
             none = np.empty(0, dtype=np.int64)
-            return cls(none, none, none.reshape(0, 2))
+            return cls(none, none, none[:, np.newaxis])
         counts = np.array([len(part.returns) for part in parts])
         starts = np.cumsum(counts) - counts
         firsts = np.array([part.first for part in parts]) - starts

@@ -59,7 +59,7 @@ class Learner:
     def play(self, kind: TaskKind, version: int, first: int, count: int) -> Played:
         """As `scripts.simulation.environments.Environment` says."""
         if kind == "members":
-            self.played += 2 * count
+            self.played += self.spec.members_per_direction * count
         evaluation = self.evaluate(kind, version, first, count)
         return evaluation.returns, evaluation.lengths
 
@@ -77,6 +77,7 @@ class Learner:
                 self.spec.environment.episodes,
                 state.sigma,
                 (state.cap or 0) if kind == "members" else 0,
+                self.spec.members_per_direction,
             )
             view = Normalization.of(state.normalizer) if state.normalizer else None
             known = self._known[key] = self._lanes.evaluate(job, state.theta, view)

@@ -41,7 +41,7 @@ class Account:
     multiplier: NDArray[np.int64]
     """that it counted with, 0: it has not counted"""
     lengths: NDArray[np.int64]
-    """(directions, 2) steps of what counted, 0: it has not counted"""
+    """(directions, members of each) steps of what counted, 0: it has not counted"""
     last_leased: float = 0.0
     """when its last direction was leased for the first time"""
 
@@ -94,6 +94,7 @@ class Ledger:
             [multiplier(age, run.pool.discount) for age in range(run.pool.max_staleness + 1)]
         )
         """by age in versions"""
+        self._each = run.members_per_direction
         self._quorum = int(np.ceil(run.pool.quorum * run.directions - 1e-9))
         self._accounts: dict[int, Account] = {}
         self._accepted: dict[Name, KeepResult] = {}
@@ -116,7 +117,7 @@ class Ledger:
                 leased=np.full(size, -1),
                 used=np.zeros(size, dtype=np.int64),
                 multiplier=np.zeros(size, dtype=np.int64),
-                lengths=np.zeros((size, 2), dtype=np.int64),
+                lengths=np.zeros((size, self._each), dtype=np.int64),
             )
         return found
 
@@ -188,11 +189,11 @@ class Ledger:
         if again < task.count:
             account.last_leased = now
         leased[:] = task.version
-        self.leased += 2 * task.count
-        self.leased_again += 2 * again
+        self.leased += self._each * task.count
+        self.leased_again += self._each * again
         key = (task.first, task.count)
         if again and self._tasks.get(key) in self._leases():
-            self.copies += 2 * task.count
+            self.copies += self._each * task.count
         self._tasks[key] = task.task
 
     def _answer(self, name: Name, outcome: str, now: float) -> None:
@@ -205,7 +206,7 @@ class Ledger:
         else:
             del self._unanswered[name]
         if arrived.kind == "members":
-            self.outcomes[outcome] += 2 * arrived.count
+            self.outcomes[outcome] += arrived.returns.size
         if outcome == "accepted" and name not in self._kept:
             self.lost += arrived.count
 
@@ -219,15 +220,16 @@ class Ledger:
         version = closed.version
         found = Counted.of(closed.contributions)
         self._closing = (closed, found)
-        ages, members = np.unique(version - found.versions, return_counts=True)
+        ages, counts = np.unique(version - found.versions, return_counts=True)
+        members = self._each * counts
         own = found.directions[found.directions // self._run.directions == version]
         self.lost += max(0, self._quorum - len(np.unique(own)) - len(closed.dropped))
         self.closed.append(
             Closed(
                 time=now,
                 version=version,
-                members=2 * len(found.directions),
-                ages=Counter(dict(zip(ages.tolist(), (2 * members).tolist(), strict=True))),
+                members=self._each * len(found.directions),
+                ages=Counter(dict(zip(ages.tolist(), members.tolist(), strict=True))),
                 steps=int(found.lengths.sum()),
                 accepted_steps=self._accepted_steps,
                 tail=now - self.account(version).last_leased,

@@ -157,7 +157,7 @@ def length_weight_correlation(
             steps[row] = environment.play("members", at, first + row, 1)[1][0]
         known = steps[:, 0] > 0
         lengths.append(steps[known].ravel())
-        multipliers.append(np.repeat(account.multiplier[known], 2))
+        multipliers.append(np.repeat(account.multiplier[known], steps.shape[1]))
     if not lengths:
         return 0.0
     return rank_correlation(np.concatenate(lengths), np.concatenate(multipliers))

@@ -140,7 +140,7 @@ def contribution(spec: RunSpec, state: State, first: int, count: int) -> Contrib
     """What an honest worker returns for these directions at this state."""
     task = Task(1, "members", state.version, b"d" * 16, first, count, 1, b"t" * 16)
     result = evaluate(spec, state, task)
-    returns, lengths = result_arrays(result)
+    returns, lengths = result_arrays(result, spec.members_per_direction)
     somebody = SessionId("a" * 16, "b" * 6)
     return Contribution(somebody, state.version, first, returns, lengths, result.observed)
 

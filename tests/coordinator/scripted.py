@@ -99,11 +99,12 @@ def evaluate(spec: RunSpec, state: State, task: Task) -> Result:
         lengths = np.ones(task.count, dtype=np.int64)
     else:
         directions = range(task.first, task.first + task.count)
+        signs = (1, -1)[: spec.members_per_direction]
         returns = np.array(
-            [[members_return(spec, state, d, sign) for sign in (1, -1)] for d in directions]
+            [[members_return(spec, state, d, sign) for sign in signs] for d in directions]
         )
-        frames = [[frames_of(d, sign) for sign in (1, -1)] for d in directions]
-        lengths = np.array([[len(plus), len(minus)] for plus, minus in frames])
+        frames = [[frames_of(d, sign) for sign in signs] for d in directions]
+        lengths = np.array([[len(member) for member in each] for each in frames])
         if state.normalizer is not None:
             words = np.zeros((DIMS, 4), dtype=np.uint64)
             for pair in frames:

@@ -21,6 +21,7 @@ from protocol.identity import Identity, run_id
 from protocol.packing import MAX_MESSAGE, unpack_integers
 from protocol.spaces import Box
 from tests.coordinator.runs import contribution, spec_of, states_of
+from tests.coordinator.scripted import GOAL
 
 IDENTITY = Identity(bytes(range(32)))
 RUN = run_id("test", IDENTITY.public_key)
@@ -117,6 +118,32 @@ def test_cut_of_the_work_changes_nothing() -> None:
         one = update.make(spec, rules, first, 1, whole)
         other = update.make(spec, rules, first, 1, CloseBatch(0, parts, ()))
         assert messages.encode(one.update) == messages.encode(other.update)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.data())
+def test_members_without_mirror_count_one_a_direction_in_any_order(data: st.DataObject) -> None:
+    strategy = {"population": 9, "mirrored": False, "noise": "gaussian"}
+    spec = spec_of(strategy=strategy, normalizer={"enabled": True})
+    rules, before = replay.arithmetic(spec), replay.initial_state(spec)
+    whole = update.make(
+        spec, rules, before, 1, CloseBatch(0, (contribution(spec, before, 0, 9),), ())
+    )
+    cuts = sorted(data.draw(st.sets(st.integers(1, 8)))) + [9]
+    parts = [
+        contribution(spec, before, first, end - first)
+        for first, end in zip([0, *cuts], cuts, strict=False)
+    ]
+    parts = data.draw(st.permutations(parts))
+    made = update.make(spec, rules, before, 1, CloseBatch(0, tuple(parts), ()))
+    assert messages.encode(made.update) == messages.encode(whole.update)
+    assert made.members == made.update.episodes == 9
+    weights = unpack_integers(made.update.cohorts[0].weights, spec.directions)
+    assert sorted(weights.tolist()) == list(range(-8, 9, 2))
+    followed = replay.follow(spec, rules, before, made.update)
+    assert snapshot.to_bytes(followed) == snapshot.to_bytes(made.after)
+    distance = np.linalg.norm(before.theta - GOAL)
+    assert np.linalg.norm(made.after.theta - GOAL) < distance
 
 
 @pytest.mark.parametrize(("discount", "multipliers"), [(0, [60, 60]), (1, [30, 60]), (3, [7, 60])])

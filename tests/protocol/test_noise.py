@@ -147,6 +147,17 @@ def test_members_are_two_roundings_of_theta_and_noise(kind, seed, start, count, 
             assert np.array_equal(made[2 * i + (sign < 0)], alone)
 
 
+@given(KINDS, SEEDS, STARTS, st.integers(0, 19), SIZES)
+@settings(deadline=None)
+def test_members_without_mirror_are_every_other_one(kind, seed, start, count, size):
+    theta = vectors.theta(size) - np.float32(5)
+    both = noise.members(kind, seed, start, count, theta, 0.3)
+    alone = noise.members(kind, seed, start, count, theta, 0.3, per_direction=1)
+    assert np.array_equal(alone, both[::2])
+    with pytest.raises(ValueError, match="must be 1 or 2"):
+        noise.members(kind, seed, start, count, theta, 0.3, per_direction=3)
+
+
 @given(KINDS, SEEDS, STARTS, st.integers(0, 19), SIZES, st.randoms(use_true_random=False))
 @settings(deadline=None)
 def test_members_in_another_order_are_the_same(kind, seed, start, count, size, random):

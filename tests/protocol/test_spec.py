@@ -88,6 +88,14 @@ def specs(draw: st.DrawFn) -> RunSpec:
         parts["centre"] = centre = msgspec.structs.replace(centre, screening=centre.episodes)
     if centre.evaluate_every == 0:
         parts["stop"] = msgspec.structs.replace(stop, target=None)
+    strategy, pool = parts["strategy"], parts["pool"]
+    if strategy.mirrored:
+        even = strategy.population // 2 * 2
+        parts["strategy"] = msgspec.structs.replace(strategy, population=even)
+    else:
+        few = min(strategy.population, run_spec.MAX_DIRECTIONS)
+        parts["strategy"] = msgspec.structs.replace(strategy, population=few)
+        parts["pool"] = msgspec.structs.replace(pool, max_staleness=0)
     return RunSpec(
         name=draw(NAMES),
         seed=draw(st.integers(0, 2**63 - 1)),
@@ -150,7 +158,15 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"strategy": {"sigma": 0.0}}, ["strategy.sigma is 0.0", "more than 0"]),
     ({"strategy": {"sigma": math.nan}}, ["strategy.sigma is nan"]),
     ({"strategy": {"sigma": math.inf}}, ["strategy.sigma is inf", "at most 1,000,000"]),
-    ({"strategy": {"population": 7}}, ["strategy.population is 7", "multiple of 2"]),
+    ({"strategy": {"population": 7}}, ["strategy.population is 7", "even", "give 8"]),
+    (
+        {"strategy": {"population": 60_001, "mirrored": False}},
+        ["strategy.population is 60,001", "at most 60,000"],
+    ),
+    (
+        {"strategy": {"mirrored": False}, "pool": {"max_staleness": 1}},
+        ["pool.max_staleness is 1", "strategy.mirrored = false", "to 0"],
+    ),
     ({"strategy": {"sigm": 0.1}}, ["unknown field `strategy.sigm`", "did you mean `sigma`?"]),
     ({"strategy": {"kind": "cma-es"}}, ["strategy.kind is 'cma-es'", "'openai-es'"]),
     ({"optimiser": {}}, ["unknown field `optimiser`", "did you mean `optimizer`?"]),

@@ -41,7 +41,15 @@ def by_hand(spec: RunSpec) -> State:
     rules, state = replay.arithmetic(spec), replay.initial_state(spec)
     while state.version < UPDATES:
         first = state.version * spec.directions
-        job = EvaluationJob("members", state.version, first, spec.directions, 1, state.sigma)
+        job = EvaluationJob(
+            "members",
+            state.version,
+            first,
+            spec.directions,
+            1,
+            state.sigma,
+            per_direction=spec.members_per_direction,
+        )
         view = Normalization.of(state.normalizer) if state.normalizer else None
         found = lanes.evaluate(job, state.theta, view)
         observed = b"" if found.observed is None else normalizer.to_bytes(found.observed)
@@ -116,6 +124,27 @@ def test_compiled_episodes_are_those_of_the_lanes(known):
         assert (compiled.lengths == played.lengths).mean() >= 0.9
         assert compiled.returns.shape == compiled.lengths.shape == job.shape
     lanes.close()
+
+
+@pytest.mark.parametrize("normalised", [False, True], ids=["compiled", "lanes"])
+def test_members_without_mirror_learn_in_a_crowd_what_they_learn_without_a_pool(normalised):
+    strategy = {"mirrored": False, "population": 65}
+    spec = cartpole(strategy=strategy, normalizer={"enabled": normalised})
+    learner = simulated(spec, CROWD)
+    assert params_hash(learner.state.theta) == params_hash(by_hand(spec).theta)
+    assert learner.members == 65 * UPDATES
+
+
+def test_members_without_mirror_learn_to_balance_the_pole():
+    target = {"stop": {"target": 475.0}, "centre": {"episodes": 20, "screening": 5}}
+    spec = cartpole(strategy={"mirrored": False, "population": 128}, **target)
+    learner = Learner(spec)
+    assert not learner.reaches_target()
+    for _ in range(60):
+        learner.learn(compare_pools.batch_of_ages(learner, (1.0,)))
+        if learner.reaches_target():
+            return
+    raise AssertionError("the target was not reached in 60 updates")
 
 
 def test_what_is_not_compiled_is_left_to_the_lanes():

@@ -72,6 +72,10 @@ def test_members_of_a_device_are_those_of_the_protocol_bit_for_bit(kind, first, 
     rows = policy.room(2 * count)
     policy.members(first, count, theta, 0.37, rows)
     np.testing.assert_array_equal(rows.numpy(), expected)
+    alone = on_device(run_spec(strategy={"noise": kind, "mirrored": False}), 2)
+    mirrorless = alone.room(count)
+    alone.members(first, count, theta, 0.37, mirrorless)
+    np.testing.assert_array_equal(mirrorless.numpy(), expected[::2])
     if count > 1:
         policy.members(first + 1, 1, theta, 0.37, rows)
         np.testing.assert_array_equal(rows[:2].numpy(), expected[2:4])

@@ -33,6 +33,23 @@ def assert_same(a: Evaluation, b: Evaluation) -> None:
     assert a.failed == b.failed
 
 
+@pytest.mark.parametrize("sections", [{}, {"normalizer": {"enabled": True}}])
+@pytest.mark.parametrize("noise_kind", ["rademacher", "gaussian"])
+def test_members_without_mirror_return_as_they_do_beside_it(noise_kind, sections):
+    mirrored = run_spec("CartPole-v1", strategy={"noise": noise_kind}, **sections)
+    alone = run_spec("CartPole-v1", strategy={"noise": noise_kind, "mirrored": False}, **sections)
+    view = reference.normalization(mirrored) if sections else None
+    theta, job = reference.theta(mirrored), members(3, 7, 2)
+    both, one = lanes_of(mirrored, 5), lanes_of(alone, 5)
+    expected = both.evaluate(job, theta, view)
+    found = one.evaluate(replace(job, per_direction=1), theta, view)
+    assert found.returns.shape == (7, 1)
+    np.testing.assert_array_equal(found.returns, expected.returns[:, :1])
+    np.testing.assert_array_equal(found.lengths, expected.lengths[:, :1])
+    if sections:
+        assert found.observed is not None and found.observed.count == found.lengths.sum()
+
+
 @pytest.mark.parametrize(
     ("environment_id", "sections"),
     [

@@ -20,7 +20,7 @@ VERSION_WIDE = 1 << 63
 
 
 def member_seeds(spec: RunSpec, job: EvaluationJob) -> list[list[int]]:
-    """Episode seeds of each direction of a job, which both its members play.
+    """Episode seeds of each direction of a job, which all its members play.
 
     By the spec's seeding their index is direction * 65536 + episode (`pair`), 2**63 +
     version * 65536 + episode (`version`), or episode (`fixed`).
@@ -52,7 +52,7 @@ class Place(NamedTuple):
     Attributes:
         number: of the place.
         row, slot: the first of its own, of the room's parameters and sums.
-        parameters: its rows, 2 * directions of what `Policy.room` gave.
+        parameters: its rows, as many as members, of what `Policy.room` gave.
         sums: uint64, its slots: shape (directions, dims, 4), or (0, dims, 4) without normaliser.
     """
 
@@ -75,9 +75,10 @@ class Room:
 
     def __init__(self, spec: RunSpec, policy: Policy, directions: int, blocks: int) -> None:
         self.spec = spec
+        self._members = spec.members_per_direction * directions
         dims = spec.environment.observation.size
         slots = directions if spec.normalizer.enabled else 0
-        self.parameters: Any = policy.room(2 * directions * blocks)
+        self.parameters: Any = policy.room(self._members * blocks)
         self.sums = np.zeros((slots * blocks, dims, 4), dtype=np.uint64)
         self.directions, self._slots = directions, slots
         self._free = list(range(blocks))
@@ -87,8 +88,8 @@ class Room:
         if not self._free:
             return None
         number = self._free.pop()
-        row, slot = 2 * self.directions * number, self._slots * number
-        parameters = self.parameters[row : row + 2 * self.directions]
+        row, slot = self._members * number, self._slots * number
+        parameters = self.parameters[row : row + self._members]
         return Place(number, row, slot, parameters, self.sums[slot : slot + self._slots])
 
     def release(self, place: Place) -> None:
@@ -141,11 +142,9 @@ class Block:
             episodes = [Episode(row, number, -1, seed) for number, seed in enumerate(seeds)]
         else:
             episodes = [
-                Episode(
-                    row + 2 * group + mirror, group, slot + group if self.observing else -1, seed
-                )
+                Episode(row + member, group, slot + group if self.observing else -1, seed)
                 for group, seeds in enumerate(member_seeds(spec, job))
-                for mirror in (0, 1)
+                for member in range(job.per_direction * group, job.per_direction * (group + 1))
                 for seed in seeds
             ]
         self.play = Play(instances, policy, episodes, job.cap)

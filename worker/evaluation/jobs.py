@@ -29,10 +29,11 @@ class EvaluationJob:
 
     Attributes:
         first: first direction; for the centre the first episode.
-        count: directions, two members each; for the centre episodes.
+        count: directions; for the centre episodes.
         episodes: per member; the centre's are counted by `count` alone.
         sigma: size of the perturbation, in standard deviations of the noise.
         cap: steps after which its episodes are cut if nothing cuts them before; 0 for never.
+        per_direction: members of a direction: 2, mirrored, or 1.
     """
 
     kind: TaskKind
@@ -42,11 +43,13 @@ class EvaluationJob:
     episodes: int = 1
     sigma: float = 0.0
     cap: int = 0
+    per_direction: int = 2
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of its returns and lengths: (count, 2), + first, or (count,) for the centre."""
-        return (self.count, 2) if self.kind == "members" else (self.count,)
+        """Shape of its returns and lengths: (count, per_direction), + first, or (count,) for the
+        centre."""
+        return (self.count, self.per_direction) if self.kind == "members" else (self.count,)
 
     @property
     def episodes_per_return(self) -> int:
@@ -60,7 +63,7 @@ class Evaluation:
 
     Attributes:
         first: first direction; for the centre the first episode.
-        returns: float64, (count, 2) or (count,): mean of a member's episodes; NaN where one failed.
+        returns: float64, of the job's shape: mean of a member's episodes; NaN where one failed.
         lengths: int64, same shape: steps, summed over its episodes; 0 where one failed.
         observed: sums over the frames of the directions that did not fail; None without normaliser
             and for the centre.

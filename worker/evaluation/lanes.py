@@ -26,9 +26,9 @@ from worker.policies.making import NOTHING, Grant
 from worker.policies.policy import View
 
 BLOCK_BYTES = 64 << 20
-"""A block's members' parameters, or their observation sums, unless one pair is larger."""
+"""A block's members' parameters, or their observation sums, unless one direction's are larger."""
 BLOCK_EPISODES = 8192
-"""Episodes of a block, unless one pair has more."""
+"""Episodes of a block, unless one direction has more."""
 MOST_BLOCKS = 2
 """In play at once: while the last episodes of one go on, those of the next begin."""
 
@@ -313,6 +313,7 @@ class Lanes:
 
     def _directions(self, episodes: int) -> int:
         """How many are in a block at most, with so many episodes of each member."""
-        pair_bytes = max(8 * self.spec.size, 32 * self.spec.environment.observation.size)
+        members = self.spec.members_per_direction
+        each = max(4 * members * self.spec.size, 32 * self.spec.environment.observation.size)
         block_bytes = self.policy.block_bytes or BLOCK_BYTES
-        return max(1, min(block_bytes // pair_bytes, BLOCK_EPISODES // (2 * episodes)))
+        return max(1, min(block_bytes // each, BLOCK_EPISODES // (members * episodes)))

@@ -132,7 +132,14 @@ def probe(
     Raises:
         EnvironmentUnavailable: it can't be made, or not one of the episodes succeeds.
     """
-    job = EvaluationJob("members", 0, trial * DIRECTIONS, DIRECTIONS, sigma=SIGMA)
+    job = EvaluationJob(
+        "members",
+        0,
+        trial * DIRECTIONS,
+        DIRECTIONS,
+        sigma=SIGMA,
+        per_direction=spec.members_per_direction,
+    )
     fresh = False
     first, second = _rehearse(spec, maker, job, pulse, grant, fresh=False)
     if first != second:
@@ -179,7 +186,7 @@ def _speed(
         count = suited_lanes(spec, maker, 0.0, grant)
     else:
         count = FEWEST_TOGETHER if together(spec, grant) else FEWEST_LANES
-    job = dataclasses.replace(job, count=max(job.count, count // 2))
+    job = dataclasses.replace(job, count=max(job.count, count // job.per_direction))
     lanes = Lanes(spec, ShortMaker(maker), count, fresh=fresh, grant=grant)
     _play(spec, lanes, job, pulse)  # makes the instances
     steps, begin, used = 0, time.perf_counter(), time.process_time()

@@ -47,6 +47,7 @@ class DevicePolicy(ModulePolicy):
     ) -> None:
         """Members on the device, bit for bit those of `protocol.noise`; see `Policy.members`."""
         kind, seed = self._noise
+        per_direction = self._per_direction
         scale = float(np.float32(sigma * noise.unit(kind)))
         with torch.inference_mode():
             centre = torch.from_numpy(np.array(theta, dtype=np.float32)).to(self.device)
@@ -55,10 +56,12 @@ class DevicePolicy(ModulePolicy):
             for directions in parts(seed, first, count, theta.size):
                 # The product is rounded before the sum: in one operation it would not be.
                 product = directions * scale
-                rows = room[begin : begin + 2 * len(product)].view(len(product), 2, -1)
+                end = begin + per_direction * len(product)
+                rows = room[begin:end].view(len(product), per_direction, -1)
                 torch.add(centre, product, out=rows[:, 0])
-                torch.sub(centre, product, out=rows[:, 1])
-                begin += 2 * len(product)
+                if per_direction == 2:
+                    torch.sub(centre, product, out=rows[:, 1])
+                begin = end
 
     def centre(self, theta: NDArray[np.float32], room: Tensor) -> None:
         """Write theta to the device; see `Policy.centre`."""

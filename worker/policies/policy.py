@@ -95,6 +95,7 @@ class Policy(ABC):
 
     def __init__(self, spec: RunSpec, lanes: int) -> None:
         self._noise = spec.strategy.noise, spec.seed
+        self._per_direction = spec.members_per_direction
         self.inputs = Inputs(spec.environment.observation, lanes)
         self.observations, self.targets = self.inputs.vectors, self.inputs.targets
         self.actions = Actions(spec, lanes)
@@ -115,13 +116,16 @@ class Policy(ABC):
         sigma: float,
         room: Any,
     ) -> None:
-        """Write both members of so many directions, + and -, to the first rows of a room.
+        """Write the members of so many directions, + and -, or + alone, to the first rows of a
+        room.
 
         Args:
             theta: shape (size,), in the policy's `order`, as members are.
         """
         kind, seed = self._noise
-        noise.members(kind, seed, first, count, theta, sigma, room[: 2 * count], self.order)
+        per_direction = self._per_direction
+        rows = room[: per_direction * count]
+        noise.members(kind, seed, first, count, theta, sigma, rows, self.order, per_direction)
 
     def centre(self, theta: NDArray[np.float32], room: Any) -> None:
         """Write theta, in the policy's `order`, to the first row of a room."""
