@@ -129,7 +129,7 @@ def test_members_without_mirror_count_one_a_direction_in_any_order(data: st.Data
     whole = update.make(
         spec, rules, before, 1, CloseBatch(0, (contribution(spec, before, 0, 9),), ())
     )
-    cuts = sorted(data.draw(st.sets(st.integers(1, 8)))) + [9]
+    cuts = [*sorted(data.draw(st.sets(st.integers(1, 8)))), 9]
     parts = [
         contribution(spec, before, first, end - first)
         for first, end in zip([0, *cuts], cuts, strict=False)
