@@ -201,7 +201,7 @@ class Evaluator:
             request.episodes,
             request.sigma,
             request.cap,
-            self.lanes.spec.members_per_direction,
+            request.per_direction,
         )
         playing = self.lanes.start(job, *self.versions[request.version])
         self.parts[playing] = request.part

@@ -70,6 +70,7 @@ class Evaluate(Message, frozen=True, tag=4):
     episodes: int
     sigma: float
     cap: int
+    per_direction: int
 
 
 class Cancel(Message, frozen=True, tag=5):
