@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from coordinator.peers import Leader
 from coordinator.pool.events import CentreJudged, CloseBatch, Contribution
-from protocol import messages, noise, normalizer, snapshot, state, strategies
+from protocol import messages, noise, normalizer, snapshot, state
 from protocol.envelope import peek_signed, signed
 from protocol.errors import ShoalError
 from protocol.packing import MAX_MESSAGE, WireError, pack_integers
 from protocol.proof import Proof
 from protocol.spec import RunSpec
 from protocol.state import Arithmetic, CohortTerms, State, UpdateTerms
-from protocol.strategies import Cohort
+from protocol.strategies import Cohort, Situation, Weighting
 
 SNAPSHOT_EVERY = 64
 """Every so many updates the signed update carries the digest of the full state."""
@@ -112,21 +112,17 @@ def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: Cl
     """
     contributions = sorted(closed.contributions, key=lambda part: (*_group(spec, part), part.first))
     cohorts = _cohorts(spec, before.version, contributions)
-    strategy = strategies.get(spec.strategy.kind)(discount=spec.pool.discount)
-    weighting = strategy.weigh(cohorts, before.sigma, noise.unit(spec.strategy.noise))
+    situation = Situation(before.version, rules.size, before.sigma, noise.unit(spec.strategy.noise))
+    weighting = rules.strategy.weigh(cohorts, situation)
     terms = UpdateTerms(
-        cohorts=tuple(
-            CohortTerms(cohort.first_direction, cohort.version, weights, multiplier)
-            for cohort, weights, multiplier in zip(
-                cohorts, weighting.weights, weighting.multipliers, strict=True
-            )
-        ),
+        cohorts=_terms(cohorts, weighting),
         scale=weighting.scale,
         learning_rate=spec.optimizer.learning_rate,
         sigma=before.sigma,
         observations=_observations(spec, contributions),
         episodes=weighting.members * spec.environment.episodes,
         steps=sum(int(part.lengths[_valid(part)].sum()) for part in contributions),
+        scalars=weighting.scalars,
     )
     after = state.apply(rules, before, terms)
     proof = None
@@ -137,13 +133,16 @@ def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: Cl
         version=before.version,
         cohorts=tuple(
             messages.Cohort(
-                term.first_direction, term.version, term.multiplier, pack_integers(term.weights)
+                term.first_direction,
+                term.version,
+                term.multiplier,
+                pack_integers(term.weights),
             )
             for term in terms.cohorts
         ),
         scale=terms.scale,
         learning_rate=terms.learning_rate,
-        sigma=terms.sigma,
+        sigma=after.sigma,
         observed=tuple(
             messages.Observed(version, normalizer.to_bytes(sums))
             for version, sums in terms.observations
@@ -159,6 +158,8 @@ def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: Cl
         ),
         dropped=closed.dropped[:MOST_DROPPED],
         state_digest=b"" if proof is None else proof.digest,
+        squares=tuple(pack_integers(row) for row in weighting.squares),
+        scalars=terms.scalars,
     )
     best, mean, deviation = _summary(contributions)
     moved = after.theta.astype(np.float64) - before.theta.astype(np.float64)
@@ -247,6 +248,15 @@ def _cohort(version: int, parts: Sequence[Contribution]) -> Cohort:
         returns[place : place + len(valid)][valid] = part.returns[valid]
     plus, *minus = returns.T
     return Cohort(first, evaluated, version - evaluated, plus, minus[0] if minus else None)
+
+
+def _terms(cohorts: Sequence[Cohort], weighting: Weighting) -> tuple[CohortTerms, ...]:
+    squares = weighting.squares or [None] * len(cohorts)
+    rows = zip(cohorts, weighting.weights, weighting.multipliers, squares, strict=True)
+    return tuple(
+        CohortTerms(cohort.first_direction, cohort.version, weights, share, square)
+        for cohort, weights, share, square in rows
+    )
 
 
 def _observations(

@@ -195,6 +195,11 @@ class Update(Message, frozen=True, tag=3):
     """that the run had been led for, by whomever"""
     workers: Count = 0
     """whose returns count"""
+    squares: Annotated[tuple[Packed, ...], msgspec.Meta(max_length=4096)] = ()
+    """weights of the squares of the noise, as many as each cohort has; none unless the strategy of
+    the run uses them"""
+    scalars: Annotated[tuple[float, ...], msgspec.Meta(max_length=16)] = ()
+    """what else the strategy of the run needs"""
 
 
 class Hello(Message, frozen=True, tag=4):
@@ -508,9 +513,9 @@ def decode(data: bytes) -> AnyMessage:
 
 
 def _check_update(update: Update) -> None:
-    scalars = (update.scale, update.learning_rate, update.sigma, *update.amendments.values())
-    if not all(math.isfinite(value) for value in scalars):
-        raise WireError("scale, learning rate, sigma and amendments must be finite")
+    numbers = (update.scale, update.learning_rate, update.sigma, *update.scalars)
+    if not all(map(math.isfinite, (*numbers, *update.amendments.values()))):
+        raise WireError("scale, learning rate, sigma, scalars and amendments must be finite")
     if len(update.state_digest) not in (0, 16):
         raise WireError("the digest of a state has 16 bytes")
 

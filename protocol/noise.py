@@ -34,6 +34,7 @@ __all__ = [
     "member",
     "members",
     "require_exact",
+    "require_exact_moment",
     "second_moment",
     "stream",
     "unit",
@@ -253,7 +254,7 @@ def second_moment(
     whole = _integer_weights(weights)
     _require_directions(start, whole.size)
     require_unsigned("run seed", run_seed)
-    require_exact(magnitude(whole), largest(kind) ** 2 - GAUSSIAN_ONE**2, MOMENT_LIMIT)
+    require_exact_moment(magnitude(whole))
     total = np.zeros(size, dtype=np.int64)
     kernels.add_table_sum(np.uint64(run_seed), np.uint64(start), whole, _moment_table(), total)
     return total
@@ -284,6 +285,11 @@ def require_exact(weight: int, noise: int, limit: int = SUM_LIMIT) -> None:
             f"weights of total size {weight} on noise up to {noise}: the product must stay below "
             f"2**{limit.bit_length() - 1} to be exact; use smaller weights or fewer members"
         )
+
+
+def require_exact_moment(weight: int) -> None:
+    """As `require_exact`, for second moments of gaussian noise: these must stay below 2**63."""
+    require_exact(weight, largest(GAUSSIAN) ** 2 - GAUSSIAN_ONE**2, MOMENT_LIMIT)
 
 
 def _kind(kind: str) -> _Kind:

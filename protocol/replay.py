@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from protocol import normalizer, optimizers, snapshot, state
 from protocol.cap import Cap
@@ -29,6 +30,7 @@ def arithmetic(spec: RunSpec) -> Arithmetic:
         observation_dims=spec.environment.observation.size if spec.normalizer.enabled else 0,
         window=1 + spec.pool.max_staleness,
         cap=_cap(spec.environment),
+        strategy=spec.strategy.make(spec.pool.discount),
     )
 
 
@@ -66,8 +68,9 @@ def terms(spec: RunSpec, update: Update) -> UpdateTerms:
             version=cohort.version,
             weights=unpack_integers(cohort.weights, spec.directions),
             multiplier=cohort.multiplier,
+            squares=squares,
         )
-        for cohort in update.cohorts
+        for cohort, squares in zip(update.cohorts, _squares(spec, update), strict=True)
     )
     _require_each_once(cohorts)
     return UpdateTerms(
@@ -81,12 +84,29 @@ def terms(spec: RunSpec, update: Update) -> UpdateTerms:
         ),
         episodes=update.episodes,
         steps=update.steps,
+        scalars=update.scalars,
     )
+
+
+def _squares(spec: RunSpec, update: Update) -> list[NDArray[np.int64] | None]:
+    """The weights of squares of each cohort, as many as its weights. Raises `WireError`."""
+    if not update.squares:
+        return [None] * len(update.cohorts)
+    if len(update.squares) != len(update.cohorts):
+        raise WireError(f"{len(update.squares)} weights of squares, {len(update.cohorts)} cohorts")
+    return [unpack_integers(packed, spec.directions) for packed in update.squares]
 
 
 def _require_each_once(cohorts: Sequence[CohortTerms]) -> None:
     """Cohorts of one batch may interleave; what weighs in one of them may not weigh in another."""
-    weighed = [c.first_direction + np.flatnonzero(c.weights) for c in cohorts]
+    if any(c.squares is not None and c.squares.size != c.weights.size for c in cohorts):
+        raise WireError("a cohort has as many weights of squares as weights")
+    counting = [
+        c.weights != 0 if c.squares is None else (c.weights | c.squares) != 0 for c in cohorts
+    ]
+    weighed = [
+        c.first_direction + np.flatnonzero(row) for c, row in zip(cohorts, counting, strict=True)
+    ]
     directions = np.concatenate(weighed) if weighed else np.empty(0, dtype=np.int64)
     if len(np.unique(directions)) < len(directions):
         raise WireError("a direction counts in two cohorts of one update")
@@ -115,6 +135,10 @@ def follow(spec: RunSpec, rules: Arithmetic, before: State, update: Update) -> S
     if update.digest_after != got:
         raise MismatchError(
             f"update {update.version} leads to {update.digest_after.hex()}, we get {got.hex()}"
+        )
+    if update.sigma != after.sigma:
+        raise MismatchError(
+            f"update {update.version} leads to sigma {update.sigma}, we get {after.sigma}"
         )
     # What only later parameters would show: optimizer slots and observation statistics.
     if update.state_digest and update.state_digest != snapshot.state_digest(after):

@@ -24,8 +24,9 @@ def to_bytes(state: State) -> bytes:
 
     All little-endian: magic, version, episodes, steps (uint64), sigma (float64), theta (float32),
     the slots in the order of their names (float64); then with a normaliser its count, means,
-    squares, shifts (float64) and exponents (int16); in a run that has a cap that (uint64). The
-    run spec tells all lengths.
+    squares, shifts (float64) and exponents (int16); in a run that has a cap that (uint64); where
+    the strategy keeps them, the sigmas per parameter, and what else it remembers in the order of
+    the names (float64). The run spec tells all lengths.
     """
     return b"".join(_parts(state))
 
@@ -76,7 +77,17 @@ def from_bytes(arithmetic: Arithmetic, data: Data) -> State:
         cap = int(reader.array("<u8", (1,))[0])
         if cap > arithmetic.cap.longest:
             raise WireError(f"a state that cuts episodes after {cap} steps")
-    return State(version, theta, slots, sigma, statistics, episodes, steps, cap)
+    begun = arithmetic.strategy.begin(arithmetic.size, sigma)
+    sigmas = None
+    if begun.sigmas is not None:
+        sigmas = reader.floats("<f8", (arithmetic.size,)).astype(np.float64)
+        if (sigmas <= 0.0).any():
+            raise WireError("a state with a sigma of 0 or less")
+    memory = {
+        name: reader.floats("<f8", begun.memory[name].shape).astype(np.float64)
+        for name in sorted(begun.memory)
+    }
+    return State(version, theta, slots, sigma, statistics, episodes, steps, cap, sigmas, memory)
 
 
 def state_bytes(arithmetic: Arithmetic) -> int:
@@ -86,6 +97,9 @@ def state_bytes(arithmetic: Arithmetic) -> int:
     dims, window = arithmetic.observation_dims, arithmetic.window
     if dims:
         total += 8 + 16 * dims + 10 * window * dims
+    begun = arithmetic.strategy.begin(arithmetic.size, 1.0)
+    total += 0 if begun.sigmas is None else begun.sigmas.nbytes
+    total += sum(vector.nbytes for vector in begun.memory.values())
     return total + (8 if arithmetic.cap is not None else 0)
 
 
@@ -146,6 +160,10 @@ def _parts(state: State) -> Iterator[bytes | memoryview]:
         yield _octets(statistics.exponents, "<i2")
     if state.cap is not None:
         yield struct.pack("<Q", state.cap)
+    if state.sigmas is not None:
+        yield _octets(state.sigmas, "<f8")
+    for name in sorted(state.memory):
+        yield _octets(state.memory[name], "<f8")
 
 
 def _octets(array: NDArray[np.generic], dtype: DTypeLike) -> memoryview:

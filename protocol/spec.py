@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from protocol import networks, policies, section, spaces, wrappers
+from protocol import networks, policies, section, spaces, strategies, wrappers
 from protocol.errors import ShoalError
 from protocol.mistakes import explain
 from protocol.networks import Image, Tensor
@@ -21,6 +21,7 @@ from protocol.packing import WireError, pack, unpack
 from protocol.policies import Activation, Arguments, Convolution, ModulePath, Parameter, Scalar
 from protocol.section import Section
 from protocol.spaces import Box, Space
+from protocol.strategies import Strategy
 from protocol.wrappers import Wrappers
 
 PROTOCOL_VERSION = 1
@@ -55,6 +56,13 @@ EnvironmentId = Annotated[
     ),
 ]
 
+Kind = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}\Z",
+        description="a name of lower-case letters, digits and _ . -, at most 64",
+    ),
+]
 Fraction = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
@@ -142,18 +150,53 @@ class PolicySpec(Section, frozen=True, kw_only=True):
 
 
 class StrategySpec(Section, frozen=True, kw_only=True):
-    """The evolution strategy: OpenAI-ES (Salimans et al. 2017)."""
+    """The evolution strategy, by name: `docs/strategies.md` lists them. A field that is left out
+    has the strategy's own default; one that the strategy does not have is refused."""
 
-    later: ClassVar[tuple[str, ...]] = ("mirrored",)
+    later: ClassVar[tuple[str, ...]] = (
+        "mirrored",
+        "shaping",
+        "elites",
+        "sigma_rate",
+        "sigma_change",
+        "extra_noise",
+        "extra_noise_updates",
+        "arguments",
+    )
 
-    kind: Literal["openai-es"] = "openai-es"
+    kind: Kind = "openai-es"
     noise: Literal["rademacher", "gaussian"] = "rademacher"
     population: Annotated[int, msgspec.Meta(ge=2, le=MAX_POPULATION)] = 64
     """Members of a batch; even where they are mirrored."""
     sigma: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] = 0.1
-    """Size of the perturbations."""
+    """Size of the perturbations; where they are adapted, of the first ones."""
     mirrored: bool = True
     """Whether a direction has two members, at +sigma and -sigma, or only that at +sigma."""
+    shaping: Kind | None = None
+    """How returns become utilities: `centred-ranks`, `z-score`, `sign`, `raw`, `normalised`."""
+    elites: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None
+    """Of `ars` and `cem`: share of the best that count, directions in the one, members in the
+    other."""
+    sigma_rate: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None
+    """Of `pgpe` and `snes`: learning rate of the perturbations' sizes."""
+    sigma_change: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] | None = None
+    """Of `pgpe`: how much of itself a size changes in an update at most."""
+    extra_noise: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)] | None = None
+    """Of `cem`: deviation that is added to the elites' own at first."""
+    extra_noise_updates: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
+    """Of `cem`: after so many updates none is added; it falls in a line until then."""
+    arguments: Annotated[dict[str, Scalar], msgspec.Meta(max_length=64)] = {}  # noqa: RUF012
+    """Of a strategy that a package registers: its fields."""
+
+    def make(self, discount: int) -> Strategy:
+        """The strategy, for a `PoolSpec.discount`. Raises `ShoalError` if it refuses a field."""
+        return strategies.make(self.kind, {**self.own, **self.arguments, "discount": discount})
+
+    @property
+    def own(self) -> dict[str, Any]:
+        """What only some strategies have and is given here, by name."""
+        optional = [f.name for f in msgspec.structs.fields(self) if f.default is None]
+        return {name: v for name in optional if (v := getattr(self, name)) is not None}
 
 
 class OptimizerSpec(Section, frozen=True, kw_only=True):
@@ -420,6 +463,7 @@ def _check_together(spec: RunSpec) -> None:
     _check_environment(spec.environment)
     _check_policy(spec.policy, spec.environment)
     _check_mirrors(spec)
+    _check_strategy(spec)
     if (spec.policy.initialisation == "given") != bool(spec.policy.initial_digest):
         raise SpecError(
             f"policy.initialisation is {spec.policy.initialisation!r} with policy.initial_digest "
@@ -473,6 +517,51 @@ def _check_mirrors(spec: RunSpec) -> None:
             f"pool.max_staleness is {staleness} with strategy.mirrored = false: without its mirror "
             "a member of an earlier version tells more of that version than of its direction; set "
             "pool.max_staleness to 0, or strategy.mirrored to true"
+        )
+
+
+def _check_strategy(spec: RunSpec) -> None:
+    chosen = spec.strategy
+    try:
+        kind = strategies.get(chosen.kind)
+    except ShoalError as error:
+        raise SpecError(f"strategy.kind: {error}") from None
+    own = strategies.hyperparameters(kind)
+    strange = [name for name in (*chosen.own, *chosen.arguments) if name not in own]
+    if chosen.shaping is not None and not kind.shapes:
+        strange.append("shaping")
+    if strange:
+        raise SpecError(
+            f'strategy.{strange[0]} is given but strategy.kind "{chosen.kind}" has no such '
+            f"setting: leave it out (it has {', '.join(kind.settings()) or 'none'})"
+        )
+    if chosen.shaping is not None:
+        try:
+            strategies.SHAPINGS.find(chosen.shaping)
+        except ShoalError as error:
+            raise SpecError(f"strategy.shaping: {error}") from None
+    for name, value in chosen.arguments.items():
+        _check_argument("strategy.arguments", name, value)
+    try:
+        chosen.make(spec.pool.discount)
+    except ShoalError as error:
+        raise SpecError(str(error)) from None
+    if kind.needs_gaussian and chosen.noise != "gaussian":
+        raise SpecError(
+            f'strategy.kind is "{chosen.kind}", which adapts sigma by the squares of the noise, '
+            f'but strategy.noise is "{chosen.noise}", whose squares are all 1: use "gaussian"'
+        )
+    if spec.pool.max_staleness and not kind.accepts_stale:
+        raise SpecError(
+            f"pool.max_staleness is {spec.pool.max_staleness} but strategy.kind "
+            f'"{chosen.kind}" counts only returns of its own version: set it to 0'
+        )
+    optimizer = spec.optimizer
+    if kind.own_step and (optimizer.kind != "sgd" or optimizer.momentum or optimizer.weight_decay):
+        raise SpecError(
+            f'strategy.kind is "{chosen.kind}", which makes its own step, but optimizer.kind is '
+            f'"{optimizer.kind}" with momentum {optimizer.momentum}: use "sgd" with momentum 0, '
+            "whose learning_rate 1.0 takes the step as it is"
         )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from protocol.networks import Tensor
 from protocol.normalizer import NormalizerState, ObservationSums
 from protocol.optimizers import Optimizer, Slots, Vector
 from protocol.optimizers.base import blocks
+from protocol.strategies import Adapted, OpenAIES, Strategy, Sums
 
 DIGEST_BYTES = 16
 _SMALLEST = 5e-324
@@ -36,6 +37,7 @@ class Arithmetic:
         observation_dims: dimensions of the observation normaliser; 0 where there is none.
         window: versions whose returns may count in an update: 1 + max_staleness.
         cap: how the length of episodes is bounded by that of earlier ones; None where it is not.
+        strategy: with its hyperparameters.
     """
 
     noise: str
@@ -45,6 +47,7 @@ class Arithmetic:
     observation_dims: int = 0
     window: int = 1
     cap: Cap | None = None
+    strategy: Strategy = field(default_factory=OpenAIES)
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,11 +58,15 @@ class State:
         version: how many updates made it.
         theta: parameters, float32, shape (size,), read-only.
         slots: what the optimizer remembers, float64, read-only.
-        sigma: size of the perturbations that evaluate this version.
+        sigma: size of the perturbations that evaluate this version; where they have one per
+            parameter, what the strategy makes of it.
         normalizer: observation statistics, or None.
         episodes, steps: how many counted so far.
         cap: steps after which members' episodes of this version are cut, 0 for never; None where
             the run has no `Cap`.
+        sigmas: sizes of the perturbations per parameter, float64, shape (size,), read-only; None
+            where all have `sigma`.
+        memory: what the strategy remembers besides, float64, read-only.
     """
 
     version: int
@@ -70,12 +77,21 @@ class State:
     episodes: int = 0
     steps: int = 0
     cap: int | None = None
+    sigmas: Vector | None = None
+    memory: Mapping[str, Vector] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Make the arrays read-only: a state is shared, never changed."""
         self.theta.setflags(write=False)
-        for slot in self.slots.values():
-            slot.setflags(write=False)
+        if self.sigmas is not None:
+            self.sigmas.setflags(write=False)
+        for vector in (*self.slots.values(), *self.memory.values()):
+            vector.setflags(write=False)
+
+    @property
+    def spread(self) -> float | Vector:
+        """The size of the perturbations as `protocol.noise.member` takes it."""
+        return self.sigma if self.sigmas is None else self.sigmas
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +103,15 @@ class CohortTerms:
         version: at which they were evaluated.
         weights: integers, one a direction; 0 for what is missing or dropped.
         multiplier: how many times they count.
+        squares: integers, one a direction, of the squares of the noise; None for a strategy that
+            does not use them.
     """
 
     first_direction: int
     version: int
     weights: NDArray[np.int64]
     multiplier: int
+    squares: NDArray[np.int64] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,9 +122,11 @@ class UpdateTerms:
         cohorts: what is summed; without a weight other than 0 there is no step at all.
         scale: the gradient is scale * the exact sum.
         learning_rate: of this step.
-        sigma: size of the perturbations of the version that the update makes.
+        sigma: size of the perturbations of the version that the update makes; a strategy that
+            adapts it finds it itself.
         observations: (version, sums) measured under each version; empty without a normaliser.
         episodes, steps: how many this update adds to the counters.
+        scalars: what else the strategy needs.
     """
 
     cohorts: Sequence[CohortTerms]
@@ -115,6 +136,7 @@ class UpdateTerms:
     observations: Sequence[tuple[int, ObservationSums]] = ()
     episodes: int = 0
     steps: int = 0
+    scalars: tuple[float, ...] = ()
 
 
 def initial_theta(
@@ -166,13 +188,24 @@ def initial_state(arithmetic: Arithmetic, theta: NDArray[np.float32], sigma: flo
         statistics = normalizer.initial_state(arithmetic.observation_dims, arithmetic.window)
     slots = arithmetic.optimizer.initial_slots(arithmetic.size)
     cap = None if arithmetic.cap is None else 0
-    return State(0, theta, slots, sigma, statistics, cap=cap)
+    adapted = arithmetic.strategy.begin(arithmetic.size, sigma)
+    return State(
+        version=0,
+        theta=theta,
+        slots=slots,
+        sigma=adapted.sigma,
+        normalizer=statistics,
+        cap=cap,
+        sigmas=adapted.sigmas,
+        memory=adapted.memory,
+    )
 
 
 def apply(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> State:
     """The next version; `state` stays as it is.
 
-    Where the sum is zero everywhere, parameters and slots rest: nothing decays or moves on its own.
+    Where the sums are zero everywhere, parameters, slots and what the strategy remembers rest:
+    nothing decays or moves on its own.
 
     Raises:
         ValueError: terms that do not fit the state, a sum that could not be exact, or a step that
@@ -182,18 +215,18 @@ def apply(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> State:
     check_denormals()
     _require_fitting(arithmetic, state, terms)
     theta, slots = state.theta, state.slots
-    total = _exact_sum(arithmetic, terms.cohorts)
-    if total.any():
+    adapted = Adapted(state.sigma, state.sigmas, state.memory)
+    sums = _sums(arithmetic, state, terms)
+    if sums.total.any() or (sums.squares is not None and sums.squares.any()):
         with np.errstate(over="ignore", invalid="ignore"):
-            step, slots = arithmetic.optimizer.step(
-                total, terms.scale, theta, slots, terms.learning_rate
-            )
-            theta = _moved(theta, step)
-        if not (np.isfinite(theta).all() and all(np.isfinite(s).all() for s in slots.values())):
-            raise ValueError(
-                f"update {state.version} leads to parameters that are not finite: "
-                f"lower the learning rate of {terms.learning_rate}"
-            )
+            gradient, adapted = arithmetic.strategy.follow(sums, adapted)
+            if gradient.total.any():
+                step, slots = arithmetic.optimizer.step(
+                    gradient.total, gradient.scale, theta, slots, terms.learning_rate
+                )
+                theta = _moved(theta, step)
+        _require_finite(state.version, terms, theta, slots, adapted)
+    sigma = adapted.sigma if arithmetic.strategy.needs_gaussian else terms.sigma
     statistics = state.normalizer
     if statistics is not None:
         statistics = normalizer.advance(
@@ -206,11 +239,13 @@ def apply(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> State:
         version=state.version + 1,
         theta=theta,
         slots=slots,
-        sigma=terms.sigma,
+        sigma=sigma,
         normalizer=statistics,
         episodes=state.episodes + terms.episodes,
         steps=state.steps + terms.steps,
         cap=cap,
+        sigmas=adapted.sigmas,
+        memory=adapted.memory,
     )
 
 
@@ -249,6 +284,36 @@ def _moved(theta: NDArray[np.float32], step: Vector) -> NDArray[np.float32]:
     return moved
 
 
+def _sums(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> Sums:
+    """What the strategy is told of an update. Raises OverflowError where a sum is not exact."""
+    squares, mass = None, 0
+    if arithmetic.strategy.needs_gaussian:
+        squares, mass = _exact_squares(arithmetic, terms.cohorts)
+    return Sums(
+        version=state.version,
+        total=_exact_sum(arithmetic, terms.cohorts),
+        scale=terms.scale,
+        unit=noise.unit(arithmetic.noise),
+        squares=squares,
+        mass=mass,
+        scalars=terms.scalars,
+    )
+
+
+def _exact_squares(
+    arithmetic: Arithmetic, cohorts: Sequence[CohortTerms]
+) -> tuple[NDArray[np.int64], int]:
+    """The sum over the squares of the noise, less one each, and the sum of the weights alone."""
+    rows = [(c, c.squares * c.multiplier) for c in cohorts if c.squares is not None]
+    noise.require_exact_moment(sum(noise.magnitude(row) for _, row in rows))
+    total = np.zeros(arithmetic.size, dtype=np.int64)
+    for cohort, row in rows:
+        total += noise.second_moment(
+            arithmetic.noise, arithmetic.run_seed, cohort.first_direction, row, arithmetic.size
+        )
+    return total, sum(int(row.sum()) for _, row in rows)
+
+
 def _exact_sum(arithmetic: Arithmetic, cohorts: Sequence[CohortTerms]) -> NDArray[np.int64]:
     weight = sum(cohort.multiplier * noise.magnitude(cohort.weights) for cohort in cohorts)
     noise.require_exact(weight, noise.largest(arithmetic.noise))
@@ -264,6 +329,23 @@ def _exact_sum(arithmetic: Arithmetic, cohorts: Sequence[CohortTerms]) -> NDArra
     return total
 
 
+def _require_finite(
+    version: int, terms: UpdateTerms, theta: NDArray[np.float32], slots: Slots, adapted: Adapted
+) -> None:
+    vectors = (*slots.values(), *adapted.memory.values())
+    if not (np.isfinite(theta).all() and all(np.isfinite(v).all() for v in vectors)):
+        raise ValueError(
+            f"update {version} leads to parameters that are not finite: "
+            f"lower the learning rate of {terms.learning_rate}"
+        )
+    sigmas = np.array([adapted.sigma]) if adapted.sigmas is None else adapted.sigmas
+    if not (np.isfinite(sigmas).all() and (sigmas > 0.0).all()):
+        raise ValueError(
+            f"update {version} leads to a sigma that is not finite and above 0: "
+            "lower the rate at which the strategy adapts it"
+        )
+
+
 def _require_fitting(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> None:
     oldest = max(0, state.version - arithmetic.window + 1)
     versions = [cohort.version for cohort in terms.cohorts]
@@ -276,6 +358,12 @@ def _require_fitting(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -
             )
     if any(cohort.multiplier < 0 for cohort in terms.cohorts):
         raise ValueError("a negative multiplier: must be 0 or more")
+    strategy = arithmetic.strategy
+    if any((cohort.squares is not None) != strategy.needs_gaussian for cohort in terms.cohorts):
+        rule = "must be there" if strategy.needs_gaussian else "must be none"
+        raise ValueError(f"weights of squares in a run of {strategy.kind}: {rule}")
+    if not all(map(math.isfinite, terms.scalars)):
+        raise ValueError(f"scalars {terms.scalars}: must be finite")
     if not (math.isfinite(terms.scale) and math.isfinite(terms.learning_rate)):
         raise ValueError(
             f"scale {terms.scale}, learning rate {terms.learning_rate}: must be finite"

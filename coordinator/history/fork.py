@@ -106,13 +106,17 @@ def carried_over(old: RunSpec, new: RunSpec, origin: State) -> State:
         statistics = normalizer.initial_state(rules.observation_dims, rules.window)
         if origin.normalizer is not None:
             statistics = _with_window(origin.normalizer, rules.window)
+    # What the strategy had adapted was for another sigma: it begins anew with the one given.
+    adapted = rules.strategy.begin(rules.size, new.strategy.sigma)
     return State(
         version=0,
         theta=origin.theta,
         slots=dict(origin.slots) if same else fresh,
-        sigma=new.strategy.sigma,
+        sigma=adapted.sigma,
         normalizer=statistics,
         cap=None if rules.cap is None else 0,
+        sigmas=adapted.sigmas,
+        memory=adapted.memory,
     )
 
 

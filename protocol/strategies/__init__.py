@@ -1,31 +1,70 @@
-"""Evolution strategies by name: how returns become integer weights."""
+"""Evolution strategies by name: how returns become integer weights, and these a next state."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from protocol.errors import ShoalError
-from protocol.strategies.base import SHARES, Cohort, Strategy, Weighting, multiplier
+from protocol.strategies.base import (
+    SHARES,
+    STRATEGIES,
+    Adapted,
+    Cohort,
+    Gradient,
+    Returns,
+    Situation,
+    Strategy,
+    Sums,
+    Weighting,
+    hyperparameters,
+    multiplier,
+    strategy,
+)
 from protocol.strategies.openai_es import OpenAIES
+from protocol.strategies.shapings import SHAPINGS, Shaped, Shaping, quantised, shape, shaping
 
 __all__ = [
+    "SHAPINGS",
     "SHARES",
     "STRATEGIES",
+    "Adapted",
     "Cohort",
+    "Gradient",
     "OpenAIES",
+    "Returns",
+    "Shaped",
+    "Shaping",
+    "Situation",
     "Strategy",
+    "Sums",
     "Weighting",
     "get",
+    "hyperparameters",
+    "make",
     "multiplier",
+    "quantised",
+    "shape",
+    "shaping",
+    "strategy",
 ]
-
-STRATEGIES: Mapping[str, type[Strategy]] = {strategy.kind: strategy for strategy in (OpenAIES,)}
 
 
 def get(kind: str) -> type[Strategy]:
     """The strategy of that name. Raises ShoalError for a name that is not registered."""
+    return STRATEGIES.find(kind)
+
+
+def make(kind: str, values: Mapping[str, Any]) -> Strategy:
+    """A strategy from a table of hyperparameters, of which it takes those that are its own.
+
+    Raises:
+        ShoalError: an unknown kind, or a hyperparameter out of range.
+    """
+    chosen = get(kind)
+    own = hyperparameters(chosen)
+    taken = {name: value for name, value in values.items() if name in own and value is not None}
     try:
-        return STRATEGIES[kind]
-    except KeyError:
-        names = ", ".join(STRATEGIES)
-        raise ShoalError(f"strategy {kind!r}: must be one of {names}") from None
+        return chosen(**taken)
+    except (TypeError, ValueError) as error:
+        raise ShoalError(f"strategy {kind!r} refuses its fields: {error}") from None

@@ -4,53 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import ClassVar
 
-import numpy as np
+from protocol.strategies.base import (
+    Cohort,
+    Returns,
+    Situation,
+    Strategy,
+    Weighting,
+    multiplier,
+    strategy,
+)
+from protocol.strategies.shapings import shape
 
-from protocol.ranking import centred_ranks
-from protocol.strategies.base import Cohort, Weighting, multiplier
 
-
+@strategy
 @dataclass(frozen=True)
-class OpenAIES:
-    """Centred ranks of all members together weigh the noise; fitness itself never does."""
+class OpenAIES(Strategy):
+    """Utilities of all members together, by default their centred ranks, weigh the noise."""
 
     kind: ClassVar[str] = "openai-es"
     accepts_stale: ClassVar[bool] = True
-    needs_gaussian: ClassVar[bool] = False
-    needs_acceptance: ClassVar[bool] = False
 
-    discount: int = 1
-    """A cohort of age a weighs 1 / (1 + a)^discount of a fresh one."""
-
-    def weigh(self, cohorts: Sequence[Cohort], sigma: float, unit: float) -> Weighting:
+    def weigh(self, cohorts: Sequence[Cohort], situation: Situation) -> Weighting:
         """See `Strategy.weigh`.
 
-        A direction's weight is the rank of its +sigma member, less that of its mirrored one. The
-        scale makes the sum the mean over members, weighted by multiplier, of rank * noise / sigma,
-        with ranks in [-0.5, 0.5].
+        A direction's weight is the utility of its +sigma member minus that of its mirrored one. The
+        scale makes the sum the mean over members, weighted by multiplier, of utility * noise /
+        sigma.
         """
+        returns = Returns.of(cohorts)
         multipliers = tuple(multiplier(cohort.age, self.discount) for cohort in cohorts)
-        present = [cohort.present for cohort in cohorts]
-        weights = tuple(np.zeros(mask.size, dtype=np.int64) for mask in present)
-        counts = [int(mask.sum()) for mask in present]
-        plus = [cohort.returns_plus[mask] for cohort, mask in zip(cohorts, present, strict=True)]
-        minus = [
-            cohort.returns_minus[mask]
-            for cohort, mask in zip(cohorts, present, strict=True)
-            if cohort.returns_minus is not None
-        ]
-        directions, each = sum(counts), 2 if minus else 1
-        members = each * directions
-        if members < 2:
-            return Weighting(weights, multipliers, 0.0, members)
-        ranks = centred_ranks(np.concatenate(plus + minus))
-        weight = ranks[:directions] - ranks[directions:] if minus else ranks
-        parts = np.split(weight, list(accumulate(counts))[:-1])
-        for row, mask, part in zip(weights, present, parts, strict=True):
-            row[mask] = part
-        shares = each * sum(count * share for count, share in zip(counts, multipliers, strict=True))
-        scale = unit / (2.0 * (members - 1) * shares * sigma)
-        return Weighting(weights, multipliers, scale, members)
+        shaped = shape(self.shaping, returns.all)
+        weights = returns.placed(returns.differences(shaped.integers))
+        if returns.members < 2:
+            return Weighting(weights, multipliers, 0.0, returns.members)
+        pairs = sum(n * share for n, share in zip(returns.counts, multipliers, strict=True))
+        shares = pairs * (1 if returns.minus is None else 2)
+        scale = situation.unit / (shaped.divisor * shares * situation.sigma)
+        return Weighting(weights, multipliers, scale, returns.members)

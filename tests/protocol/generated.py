@@ -26,10 +26,12 @@ def messages() -> st.SearchStrategy[Message]:
     return st.one_of([struct(kind) for kind in TYPES])
 
 
-def struct(kind: type[msgspec.Struct]) -> st.SearchStrategy[Any]:
-    """Any value of a declared struct."""
-    fields = fields_of(kind)
-    return st.builds(kind, **{field.encode_name: values(field.type) for field in fields})
+def struct(
+    kind: type[msgspec.Struct], /, **given: st.SearchStrategy[Any]
+) -> st.SearchStrategy[Any]:
+    """Any value of a declared struct, its fields among those `given` where they are there."""
+    made = {f.encode_name: values(f.type) for f in fields_of(kind) if f.encode_name not in given}
+    return st.builds(kind, **made, **given)
 
 
 def fields_of(kind: type[msgspec.Struct]) -> tuple[Any, ...]:

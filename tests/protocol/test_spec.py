@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol import spec as run_spec
+from protocol import strategies
 from protocol.errors import ShoalError
 from protocol.normalizer import ObservationSums, to_bytes
 from protocol.packing import pack
@@ -62,10 +63,23 @@ ACTIONS = BOUNDED | st.builds(Discrete, n=st.integers(1, 20), start=st.integers(
 SECTIONS = ("strategy", "optimizer", "normalizer", "pool", "centre", "stop")
 
 
+CHOSEN = {
+    "strategy": {
+        "kind": st.just("openai-es"),
+        "shaping": st.sampled_from([None, *strategies.SHAPINGS]),
+        "arguments": st.just({}),
+    }
+    | dict.fromkeys(
+        ("elites", "sigma_rate", "sigma_change", "extra_noise", "extra_noise_updates"), st.none()
+    ),
+}
+"""Fields of sections whose values depend on each other, or on what is registered."""
+
+
 @cache
 def section(name: str) -> st.SearchStrategy[Any]:
     kind = next(f for f in generated.fields_of(RunSpec) if f.encode_name == name).type.cls
-    return generated.struct(kind)
+    return generated.struct(kind, **CHOSEN.get(name, {}))
 
 
 POLICIES = st.builds(
@@ -168,7 +182,7 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
         ["pool.max_staleness is 1", "strategy.mirrored = false", "to 0"],
     ),
     ({"strategy": {"sigm": 0.1}}, ["unknown field `strategy.sigm`", "did you mean `sigma`?"]),
-    ({"strategy": {"kind": "cma-es"}}, ["strategy.kind is 'cma-es'", "'openai-es'"]),
+    ({"strategy": {"kind": "cma-es"}}, ["strategy 'cma-es': must be one of", "openai-es"]),
     ({"optimiser": {}}, ["unknown field `optimiser`", "did you mean `optimizer`?"]),
     ({"optimizer": {"kind": "adm"}}, ["'normalised', 'sgd', 'adam'"]),
     ({"optimizer": {"momentum": 1.0}}, ["optimizer.momentum is 1.0", "less than 1"]),

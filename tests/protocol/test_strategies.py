@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from protocol import noise, strategies
 from protocol.errors import ShoalError
-from protocol.strategies import Cohort, OpenAIES, multiplier
+from protocol.strategies import Cohort, OpenAIES, Situation, multiplier
 
 SIGMA = 0.1
 PAIRS = st.lists(st.one_of(st.none(), st.tuples(st.integers(-3, 3), st.integers(-3, 3))))
@@ -15,6 +15,10 @@ def cohort(pairs, age=0, first=0):
     rows = [(np.nan, np.nan) if pair is None else pair for pair in pairs]
     plus, minus = np.array(rows, dtype=np.float64).reshape(-1, 2).T
     return Cohort(first, 10 - age, age, plus.copy(), minus.copy())
+
+
+def situation(unit=1.0, version=10, size=9):
+    return Situation(version, size, SIGMA, unit)
 
 
 @pytest.fixture(params=strategies.STRATEGIES)
@@ -34,20 +38,20 @@ def test_equal_returns_make_no_step_whatever_the_strategy(pairs, value):
         cohort([(value, value) if there else None for there in pairs], age) for age in (0, 1)
     ]
     for kind in strategies.STRATEGIES:
-        assert strategies.get(kind)().weigh(cohorts, SIGMA, 1.0).rests
+        assert strategies.get(kind)().weigh(cohorts, situation()).rests
 
 
 def test_nothing_and_one_direction(strategy):
-    assert strategy.weigh([], SIGMA, 1.0).rests
-    assert strategy.weigh([cohort([])], SIGMA, 1.0).rests
-    assert strategy.weigh([cohort([None, None])], SIGMA, 1.0).rests
-    alone = strategy.weigh([cohort([(1, 0)])], SIGMA, 1.0)
+    assert strategy.weigh([], situation()).rests
+    assert strategy.weigh([cohort([])], situation()).rests
+    assert strategy.weigh([cohort([None, None])], situation()).rests
+    alone = strategy.weigh([cohort([(1, 0)])], situation())
     assert alone.members == 2 and not alone.rests
 
 
 def test_an_infinite_return_is_refused(strategy):
     with pytest.raises(ValueError, match="inf"):
-        strategy.weigh([cohort([(1, 2), (np.inf, 0)])], SIGMA, 1.0)
+        strategy.weigh([cohort([(1, 2), (np.inf, 0)])], situation())
 
 
 def test_half_a_direction_is_refused():
@@ -77,7 +81,7 @@ def test_multipliers_discount_by_age():
 def test_openai_es_is_the_mean_of_ranked_noise_over_sigma(fresh, late, later):
     size, unit = 9, noise.unit("gaussian")
     cohorts = [cohort(fresh, 0, 100), cohort(late, 1, 50), cohort(later, 2, 0)]
-    weighting = OpenAIES().weigh(cohorts, SIGMA, unit)
+    weighting = OpenAIES().weigh(cohorts, situation(unit))
     members = [
         (value, share, sign * row)
         for part, pairs, share in zip(cohorts, (fresh, late, later), (60, 30, 20), strict=True)
@@ -110,9 +114,9 @@ def test_openai_es_is_the_mean_of_ranked_noise_over_sigma(fresh, late, later):
 
 @given(PAIRS)
 def test_missing_directions_weigh_nothing_and_take_no_rank(pairs):
-    whole = OpenAIES().weigh([cohort(pairs)], SIGMA, 1.0)
+    whole = OpenAIES().weigh([cohort(pairs)], situation())
     there = [pair for pair in pairs if pair is not None]
-    thinned = OpenAIES().weigh([cohort(there)], SIGMA, 1.0)
+    thinned = OpenAIES().weigh([cohort(there)], situation())
     mask = np.array([pair is not None for pair in pairs], dtype=bool)
     assert whole.weights[0].dtype == np.int64
     assert not whole.weights[0][~mask].any()
@@ -122,7 +126,7 @@ def test_missing_directions_weigh_nothing_and_take_no_rank(pairs):
 
 @given(PAIRS, st.integers(0, 10))
 def test_the_cut_into_cohorts_changes_no_weight(pairs, cut):
-    whole = OpenAIES().weigh([cohort(pairs)], SIGMA, 1.0)
-    parts = OpenAIES().weigh([cohort(pairs[:cut]), cohort(pairs[cut:], first=cut)], SIGMA, 1.0)
+    whole = OpenAIES().weigh([cohort(pairs)], situation())
+    parts = OpenAIES().weigh([cohort(pairs[:cut]), cohort(pairs[cut:], first=cut)], situation())
     assert np.concatenate(parts.weights).tolist() == whole.weights[0].tolist()
     assert parts.scale == whole.scale

@@ -63,13 +63,18 @@ def observed(state: State, version: int) -> tuple[int, normalizer.ObservationSum
 def terms_of(strategy: strategies.Strategy, arithmetic: Arithmetic, state: State) -> UpdateTerms:
     """The update that a coordinator would make of this version's returns and some late ones."""
     cohorts = [cohort(state.version, 0)]
-    cohorts += [cohort(state.version - age, age) for age in (1, 2) if state.version >= age]
-    weighting = strategy.weigh(cohorts, state.sigma, noise.unit(arithmetic.noise))
+    late = (1, 2) if strategy.accepts_stale else ()
+    cohorts += [cohort(state.version - age, age) for age in late if state.version >= age]
+    situation = strategies.Situation(
+        state.version, arithmetic.size, state.sigma, noise.unit(arithmetic.noise)
+    )
+    weighting = strategy.weigh(cohorts, situation)
+    squares = weighting.squares or [None] * len(cohorts)
     return UpdateTerms(
         cohorts=[
-            CohortTerms(part.first_direction, part.version, weights, share)
-            for part, weights, share in zip(
-                cohorts, weighting.weights, weighting.multipliers, strict=True
+            CohortTerms(part.first_direction, part.version, weights, share, square)
+            for part, weights, share, square in zip(
+                cohorts, weighting.weights, weighting.multipliers, squares, strict=True
             )
         ],
         scale=weighting.scale,
@@ -78,16 +83,17 @@ def terms_of(strategy: strategies.Strategy, arithmetic: Arithmetic, state: State
         observations=[observed(state, part.version) for part in cohorts],
         episodes=weighting.members,
         steps=40 * len(cohorts),
+        scalars=weighting.scalars,
     )
 
 
 def run(strategy_kind: str, optimizer_kind: str, noise_kind: str) -> State:
     """The state after UPDATES updates."""
     optimizer = optimizers.make(optimizer_kind, HYPERPARAMETERS)
-    arithmetic = Arithmetic(noise_kind, RUN_SEED, optimizer, SIZE, DIMS, WINDOW)
+    strategy = strategies.get(strategy_kind)()
+    arithmetic = Arithmetic(noise_kind, RUN_SEED, optimizer, SIZE, DIMS, WINDOW, strategy=strategy)
     theta = initial_theta(RUN_SEED, TENSORS, "scaled", 1.0)
     state = initial_state(arithmetic, theta, sigma=0.1)
-    strategy = strategies.get(strategy_kind)()
     for _ in range(UPDATES):
         state = apply(arithmetic, state, terms_of(strategy, arithmetic, state))
     return state
@@ -105,9 +111,18 @@ def answer(state: State) -> dict[str, Any]:
     }
 
 
+def possible(strategy_kind: str, optimizer_kind: str, noise_kind: str) -> bool:
+    """Whether a run spec may have them together."""
+    strategy = strategies.get(strategy_kind)
+    if strategy.needs_gaussian and noise_kind != noise.GAUSSIAN:
+        return False
+    return optimizer_kind == "sgd" or not strategy.own_step
+
+
 def answers() -> list[dict[str, Any]]:
     """Every combination with its answer."""
-    kinds = product(strategies.STRATEGIES, optimizers.OPTIMIZERS, noise.KINDS)
+    every = product(strategies.STRATEGIES, optimizers.OPTIMIZERS, noise.KINDS)
+    kinds = [combination for combination in every if possible(*combination)]
     return [
         {"strategy": strategy, "optimizer": optimizer, "noise": kind}
         | answer(run(strategy, optimizer, kind))
