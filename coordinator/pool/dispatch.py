@@ -269,9 +269,11 @@ class Dispatch:
             size = 1
         elif size > offer.most:
             size = offer.most
-        if not session.proven:
+        if session.losses and (session.vouched_for or not session.proven):
             # Whose worker lost its last tasks begins with a small one.
-            size = min(max(1, size >> session.losses), self._room_for_newcomers(now))
+            size = max(1, size >> session.losses)
+        if not session.proven:
+            size = min(size, self._room_for_newcomers(now))
         elif pacing.fill and self._roster.newcomers:
             # Its full lanes may take all that there is, batch after batch.
             size = min(size, offer.work.unleased.total - self._room_for_newcomers(now))

@@ -82,7 +82,7 @@ class Failures:
     def hand_back(self, session: Session, now: float) -> None:
         """A session leaves as one should: what it holds is free, and nobody is to blame; but who
         only comes and goes begins with less the next time."""
-        if session.leases and not session.proven:
+        if session.leases and (session.vouched_for or not session.proven):
             self._roster.lost(session, "it left without a result", now)
         for lease in list(session.leases.values()):
             self._leases.end(lease, session, now, NO_BLAME)

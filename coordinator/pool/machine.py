@@ -387,6 +387,8 @@ class Pool:
         few = event.kind == "members" and len(lengths) <= FEW
         steps = sum(lengths.ravel().tolist()) if few else int(lengths.sum())
         counts = self._intake.take(event, lease, session, steps)
+        if counts and session is not None:
+            self._roster.counted(session)
         if lease is not None:
             self._came_back(event, lease, session, steps, now)
         elif counts and session is not None:

@@ -7,7 +7,7 @@ import math
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from coordinator.pool.events import SessionId
 from coordinator.pool.sizing import Pace
@@ -20,6 +20,9 @@ ACKNOWLEDGED_AT_ONCE = 256
 """Results that one message acknowledges at most."""
 AMONG = 8
 """Waiting sessions that are compared when a fast one is wanted: bounds what an event costs."""
+VOUCHED_FOR_TASKS = 2
+"""Tasks at once of who is vouched for, until its speed is measured: the second hides a round
+trip."""
 LONGEST_REST = 60.0
 """Seconds that a session which keeps failing is left alone at most."""
 MOST_LOSSES = 7
@@ -28,6 +31,11 @@ MOST_REMEMBERED = 4096
 """Workers whose bad standing outlives their sessions, at most."""
 REMEMBERED_SECONDS = 3600.0
 """For how long it does."""
+MOST_MERIT = 16
+"""Results that counted which a worker may come back on: whoever is cut off as often between two of
+them is new again."""
+MOST_VOUCHED_FOR = 10_000
+"""Workers whose merit is remembered, at most, for as long as bad standing is."""
 
 
 @dataclass(slots=True, eq=False)
@@ -43,8 +51,8 @@ class Session:
     """tasks that it may hold: halved by each lease not returned, regained one by one"""
     leases: dict[int, Lease] = field(default_factory=dict)
     earned: int = 1
-    """tasks that it may hold before its speed is measured: as many as it took up again, which it
-    was given by who had measured it"""
+    """tasks that it may hold before its speed is measured: more than one where it is vouched for,
+    or took up as many again, which it was given by who had measured it"""
     last_result: float = 0.0
     overran: int = 0
     """the last task whose lease ran out: the session may still be at it"""
@@ -64,7 +72,11 @@ class Session:
     trouble: str = ""
     """why it failed or lost its last task that did not come back"""
     proven: bool = False
-    """it has returned a task"""
+    """it has returned a task, or is vouched for"""
+    vouched_for: bool = False
+    """it has returned nothing yet; earlier sessions of its worker had"""
+    merit: int = 0
+    """results of it that counted"""
     weight: float = 0.0
     """its part of the speed that is summed up; 0 while it takes no work or was not measured"""
     unkept: int = 0
@@ -101,6 +113,13 @@ class Session:
     def speed(self) -> float:
         """Environment steps per second."""
         return self.pace.speed
+
+
+class Merit(NamedTuple):
+    """What the work of a worker is still worth when it comes back."""
+
+    at: float
+    results: int
 
 
 class Standing(NamedTuple):
@@ -153,6 +172,9 @@ class Roster:
         self.roomy_workers = self._roomy.keys()
         """the workers that could take a task now"""
         self._standings: OrderedDict[str, Standing] = OrderedDict()
+        self._merits: OrderedDict[str, Merit] = OrderedDict()
+        """of workers that left; a hello costs nothing, so only results that counted are worth
+        anything, and each vouches for a single session"""
 
     @property
     def waits(self) -> bool:
@@ -171,12 +193,15 @@ class Roster:
             session.failures, session.losses = standing.failures, standing.losses
             if standing.rests_until > now:
                 self.rest(session, now, standing.rests_until - now, standing.trouble)
+        if self._vouch(id.worker, now):
+            session.proven = session.vouched_for = True
+            session.earned = VOUCHED_FOR_TASKS
         self.set_credit(session, credit)
         self._listen(session)
         return session
 
     def leave(self, session: Session, now: float) -> None:
-        """Forget a session that is here, but not how its worker stands."""
+        """Forget a session that is here, but neither how its worker stands nor what it did."""
         del self.sessions[session.id]
         self.workers -= not session.stands_by
         self.set_credit(session, 0)
@@ -196,13 +221,26 @@ class Roster:
                 session.losses,
             )
             standings.move_to_end(worker)
-        elif session.proven:
+        elif session.proven and not session.vouched_for:
             standings.pop(worker, None)
-        while standings and (
-            len(standings) > MOST_REMEMBERED
-            or now - next(iter(standings.values())).at >= REMEMBERED_SECONDS
-        ):
-            standings.popitem(last=False)
+        _forget(standings, MOST_REMEMBERED, now)
+        if session.merit:
+            merits = self._merits
+            results = merits[worker].results if worker in merits else 0
+            merits[worker] = Merit(now, min(results + session.merit, MOST_MERIT))
+            merits.move_to_end(worker)
+            _forget(merits, MOST_VOUCHED_FOR, now)
+
+    def _vouch(self, worker: str, now: float) -> bool:
+        """Whether a worker that comes did something before, which vouches for it this once."""
+        merit = self._merits.get(worker)
+        if merit is None or now - merit.at >= REMEMBERED_SECONDS:
+            return False
+        if merit.results > 1:
+            self._merits[worker] = Merit(merit.at, merit.results - 1)
+        else:
+            del self._merits[worker]
+        return True
 
     def set_credit(self, session: Session, credit: int) -> None:
         """How many tasks the session wants to hold."""
@@ -273,6 +311,7 @@ class Roster:
 
     def returned(self, session: Session) -> None:
         """The session returned a task: it earns back what it lost, one by one."""
+        session.vouched_for = False
         if not session.proven:
             session.proven = True
             self.known_takers += session.credit > 0
@@ -281,6 +320,10 @@ class Roster:
         session.failures = 0
         if session.losses:
             self.found(session)
+
+    def counted(self, session: Session) -> None:
+        """A result of the session counts."""
+        session.merit += 1
 
     def found(self, session: Session) -> None:
         """What the session lost last is not lost."""
@@ -346,3 +389,14 @@ class Roster:
             else:
                 self._listen(session)
         return found
+
+
+Remembered = TypeVar("Remembered", Merit, Standing)
+
+
+def _forget(remembered: OrderedDict[str, Remembered], most: int, now: float) -> None:
+    """Keep the latest, at most so many and for so long."""
+    while remembered and (
+        len(remembered) > most or now - next(iter(remembered.values())).at >= REMEMBERED_SECONDS
+    ):
+        remembered.popitem(last=False)

@@ -25,6 +25,8 @@ ROOT = Path(__file__).parent.parent.parent
 TICKS = os.sysconf("SC_CLK_TCK")
 DEADLINE = 90.0
 """Seconds that anything awaited here may take on a slow, busy machine."""
+LONGEST_RUN = 600.0
+"""Seconds after which a process that goes on saying something does not end."""
 
 
 @dataclass
@@ -60,11 +62,21 @@ class Running:
                 self._news.wait(min(left, 0.5))
 
     def await_end(self) -> int:
-        """The exit code, once the process has ended and all of its lines are read."""
-        try:
-            code = self.process.wait(DEADLINE)
-        except subprocess.TimeoutExpired:
-            raise AssertionError("did not end:\n" + "\n".join(self.lines)) from None
+        """The exit code, once the process has ended and all of its lines are read.
+
+        A run takes as long as the machine takes for it: only one of which nothing new is heard, for
+        as long as anything may take, does not end.
+        """
+        began = quiet_since = time.monotonic()
+        heard = len(self.lines)
+        while (code := self.process.poll()) is None:
+            with self._news:
+                self._news.wait(0.1)
+            now = time.monotonic()
+            if len(self.lines) > heard:
+                heard, quiet_since = len(self.lines), now
+            if now - quiet_since > DEADLINE or now - began > LONGEST_RUN:
+                raise AssertionError("did not end:\n" + "\n".join(self.lines))
         if self._reader is not None:
             self._reader.join(DEADLINE)
         return code

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from coordinator.pool.events import Joined, SendTask, SessionId
+from coordinator.pool.events import Joined, Left, SendTask, SessionId
 from coordinator.pool.newcomers import PAUSE, SHARE, Newcomers
 from coordinator.pool.work import Lease, Work
-from tests.coordinator.driver import A, Driver, tasks
+from tests.coordinator.driver import A, B, C, Driver, tasks
 from tests.coordinator.simulation import spec
 
 BATCH = 128
@@ -74,3 +74,20 @@ def test_a_crowd_gets_all_where_nobody_is_known_and_little_beside_who_is() -> No
     driver.measured(A, credit=2)
     given = crowd_of(driver, 200)
     assert 0 < sum(task.count for task in given) <= MOST
+
+
+def test_who_was_cut_off_and_comes_back_is_no_newcomer_as_often_as_its_results_counted() -> None:
+    driver = Driver(spec(2 * BATCH, pool={"max_staleness": 0}))
+    driver.measured(A, credit=2)
+    known = [task for id in (B, C) for task in driver.measured(id)]
+    assert {task.session for task in known} == {B, C}
+    for id in (B, C):
+        driver.send(Left(id, "lost"))
+    given = [driver.join(id, credit=2) for id in (B, C)]
+    assert [len(tasks) for tasks in given] == [2, 2]
+    assert sum(task.count for tasks in given for task in tasks) > MOST
+    for id in (B, C):
+        driver.send(Left(id, "lost"))
+    driver.tick(5.0)  # they rest: a second time they lost what they had
+    again = [task for id in (B, C) for task in driver.join(id, credit=2)]
+    assert 0 < sum(task.count for task in again) <= MOST

@@ -59,6 +59,26 @@ def passers_by(simulation: Simulation) -> None:
     come(0)
 
 
+def turncoats(simulation: Simulation) -> None:
+    """Two that worked as all do come back every second as new sessions, on what they did, and are
+    lost with their tasks."""
+
+    def come(number: int) -> None:
+        for name in "xy":
+            id = SessionId(name, str(number))
+            simulation.send(Joined(id, 4, 1e12))
+            simulation.agenda.after(0.5, lambda id=id: simulation.send(Left(id, "lost")))
+        simulation.agenda.after(1.0, lambda: come(number + 1))
+
+    def turn() -> None:
+        for worker in honest:
+            simulation.leave(worker)
+        come(0)
+
+    honest = [simulation.join(name, speed=2e4) for name in "xy"]
+    simulation.agenda.after(2.0, turn)
+
+
 def nobody(simulation: Simulation) -> None:
     """Only the honest ones are there."""
 
@@ -76,7 +96,7 @@ def directions(preset: str, strangers: Callable[[Simulation], None]) -> int:
     return sum(len(counted(closed)) for _, closed in simulation.record.closed[before:])
 
 
-@pytest.mark.parametrize("strangers", [hoarders, braggarts, flappers])
+@pytest.mark.parametrize("strangers", [hoarders, braggarts, flappers, turncoats])
 @pytest.mark.parametrize(("preset", "most"), [("sync", 0.10), ("quorum", 0.03)])
 def test_strangers_cost_little_of_what_the_others_can_do(
     preset: str, most: float, strangers: Callable[[Simulation], None]

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coordinator.pool import roster as rosters
 from coordinator.pool.events import SessionId
-from coordinator.pool.roster import MOST_REMEMBERED, MOST_TASKS, Roster, Session
+from coordinator.pool.roster import MOST_MERIT, MOST_REMEMBERED, MOST_TASKS, Roster, Session
 
 
 def enter(roster: Roster, worker: str, credit: int = 1, speed: float = 0.0) -> Session:
@@ -236,3 +237,92 @@ def test_who_has_returned_something_waits_before_newcomers_and_they_count_once_a
     assert roster.known_takers == 1
     roster.leave(known, 0.0)
     assert (roster.known_takers, roster.waits) == (0, True)
+
+
+# Merit.
+
+
+def work(roster: Roster, session: Session, results: int) -> None:
+    """It returns tasks, all of which count."""
+    for _ in range(results):
+        roster.counted(session)
+        roster.returned(session)
+
+
+def test_each_result_that_counted_vouches_for_one_session_of_its_worker() -> None:
+    roster = Roster()
+    session = enter(roster, "a")
+    assert not session.proven
+    work(roster, session, 2)
+    roster.leave(session, 1.0)
+    for known in (True, True, False):
+        session = roster.enter(SessionId("a", "t"), 4, 0.0, 2.0)
+        assert (session.proven, session.vouched_for) == (known, known)
+        assert roster.known_takers == known
+        assert session.spare == (2 if known else 1)
+        roster.leave(session, 3.0)
+
+
+def test_what_was_returned_but_counted_for_nothing_vouches_for_nobody() -> None:
+    roster = Roster()
+    session = enter(roster, "a")
+    roster.returned(session)
+    roster.leave(session, 1.0)
+    assert not enter(roster, "a").proven
+
+
+def test_who_is_vouched_for_is_known_by_its_own_first_result() -> None:
+    roster = Roster()
+    session = enter(roster, "a")
+    work(roster, session, 1)
+    roster.leave(session, 1.0)
+    session = enter(roster, "a")
+    roster.lost(enter(roster, "b"), "it vanished", 1.0)
+    work(roster, session, 1)
+    assert (session.proven, session.vouched_for, roster.known_takers) == (True, False, 1)
+
+
+def test_who_is_only_vouched_for_does_not_wipe_out_what_another_session_lost() -> None:
+    roster = Roster()
+    session = enter(roster, "a")
+    work(roster, session, 1)
+    roster.leave(session, 1.0)
+    idle = roster.enter(SessionId("a", "t"), 1, 0.0, 1.0)
+    lose(roster, "a", 2.0)
+    roster.leave(idle, 3.0)
+    assert enter(roster, "a").losses == 1
+
+
+def test_the_memory_of_merit_is_bounded_and_ends_after_an_hour(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rosters, "MOST_VOUCHED_FOR", 5)
+    roster = Roster()
+    for number in range(8):
+        session = enter(roster, f"w{number}")
+        work(roster, session, 10 * MOST_MERIT)
+        roster.leave(session, 1.0)
+    assert list(roster._merits) == [f"w{number}" for number in range(3, 8)]
+    assert all(merit.results == MOST_MERIT for merit in roster._merits.values())
+    assert roster.enter(SessionId("w7", "t"), 1, 0.0, 3600.0).proven
+    assert not roster.enter(SessionId("w7", "u"), 1, 0.0, 3601.0).proven
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 3), st.booleans()), max_size=60))
+def test_no_worker_is_vouched_for_more_often_than_its_results_counted(
+    steps: list[tuple[str, int, bool]],
+) -> None:
+    """However sessions come, stay beside each other, work and go."""
+    roster = Roster()
+    here: dict[str, list[Session]] = {"a": [], "b": []}
+    counted, vouched = {"a": 0, "b": 0}, {"a": 0, "b": 0}
+    for number, (worker, results, goes) in enumerate(steps):
+        session = roster.enter(SessionId(worker, str(number)), 1, 0.0, float(number))
+        vouched[worker] += session.vouched_for
+        work(roster, session, results)
+        counted[worker] += results
+        here[worker].append(session)
+        if goes:
+            roster.leave(here[worker].pop(0), float(number))
+        assert vouched[worker] <= counted[worker]
+    assert roster.known_takers == sum(s.proven for s in roster.sessions.values())
