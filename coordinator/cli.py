@@ -49,7 +49,8 @@ AllowModule = Annotated[
     list[str] | None,
     typer.Option(
         "--allow-module",
-        help="Module that may register environments or hold the policy; repeatable.",
+        help="Module that may register environments, hold the policy or add an optimizer; "
+        "repeatable.",
     ),
 ]
 RunDir = Annotated[Path | None, typer.Option(help="Where the run is kept; by default runs/<run>.")]
@@ -171,10 +172,12 @@ def host(
     from coordinator import host as runs
     from coordinator.console import Console
     from coordinator.directory import BrokerChoice
+    from protocol import registry
     from protocol.errors import ShoalError
     from protocol.identity import digest_of
 
     flags = spec_values(locals())
+    registry.allow(allow_module or ())
     delegates = tuple(map(digest_of, delegate)) if delegate is not None else None
     console = Console(events=not quiet)
     if standby is not None:
@@ -189,7 +192,6 @@ def host(
             "--delegate": delegate,
             "--keep-returns": keep_returns or None,
             "--set": assignments,
-            "--allow-module": allow_module,
             "--pool": pool,
             **{f"{section} settings": values for section, values in flags.items()},
         }
@@ -376,11 +378,13 @@ def demo(
     from coordinator.composing import compose
     from coordinator.console import Console
     from coordinator.host import prepare
+    from protocol import registry
     from protocol.errors import ShoalError
 
     if broker not in ("embedded", "mosquitto"):
         raise ShoalError(f"--broker {broker!r}: the demo starts its own, embedded or mosquitto")
     flags = spec_values(locals())
+    registry.allow(allow_module or ())
     spec, first = compose(source, flags, assignments or [], tuple(allow_module or ()), pool)
     run = prepare(spec, run_dir, first=first)
     console = Console(events=not quiet)

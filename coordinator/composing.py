@@ -18,6 +18,8 @@ from protocol.spec import RunSpec, SpecError
 if TYPE_CHECKING:
     from protocol.state import State
 
+AROUND_OPTIMIZERS = ("l2", "clip_norm", "lookahead_steps", "lookahead_alpha")
+"""Settings of an optimizer that mean the same for another kind."""
 DESCRIBE_TIMEOUT = 60.0
 """Seconds that an environment may take to tell its spaces."""
 
@@ -55,7 +57,8 @@ def compose(
             base.pop("policy", None)  # it is of another kind
     if pool is not None:
         base = _with_pool(pool, base, source)
-    raw = run_spec.merge(_without_stale_spaces(base, given), given)
+    fitting = _without_other_optimizer(_without_stale_spaces(base, given), given)
+    raw = run_spec.merge(fitting, given)
     environment = raw.get("environment")
     if not isinstance(environment, dict) or not isinstance(environment.get("id"), str):
         raise SpecError(f"{source} names no environment: add [environment] with its id")
@@ -110,6 +113,19 @@ def _without_stale_spaces(base: Mapping[str, Any], changes: Mapping[str, Any]) -
         return base
     left = {key: value for key, value in within.items() if key not in ("observation", "action")}
     return {**base, "environment": left}
+
+
+def _without_other_optimizer(
+    base: Mapping[str, Any], changes: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """`base`, less what is good for its own kind of optimizer where that gets another."""
+    changed, within = changes.get("optimizer"), base.get("optimizer")
+    if not (isinstance(changed, Mapping) and isinstance(within, Mapping)):
+        return base
+    if changed.get("kind", within.get("kind")) == within.get("kind"):
+        return base
+    left = {key: value for key, value in within.items() if key in AROUND_OPTIMIZERS}
+    return {**base, "optimizer": left}
 
 
 def _described(environment: Mapping[str, Any], allowed: Sequence[str]) -> dict[str, Any]:

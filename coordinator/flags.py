@@ -25,8 +25,18 @@ Population = Annotated[
 ]
 Sigma = Annotated[float | None, typer.Option(help="Size of the perturbations.")]
 Noise = Annotated[str | None, typer.Option(help="rademacher, the default, or gaussian.")]
-OptimizerKind = Annotated[str | None, typer.Option("--optimizer", help="normalised, sgd or adam.")]
-LearningRate = Annotated[float | None, typer.Option(help="Step size of the optimizer.")]
+OptimizerKind = Annotated[
+    str | None,
+    typer.Option(
+        "--optimizer",
+        help="normalised (the default), sgd, nesterov, adam, adamw, adabelief, amsgrad, radam, "
+        "novograd, clipup, or one that an installed package adds.",
+    ),
+]
+LearningRate = Annotated[
+    float | None,
+    typer.Option(help="Step size of the optimizer; by default what is usual for its kind."),
+]
 Normalize = Annotated[
     bool | None,
     typer.Option("--normalize/--no-normalize", help="Shift and scale observations."),

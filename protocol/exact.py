@@ -1,4 +1,4 @@
-"""Sums of squares of integer vectors, exact, so that a norm is the same on every machine."""
+"""Sums of squares that are the same on every machine: exact of integers, in one order of floats."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 _LIMB_BITS = 18
 _LIMB_MASK = (1 << _LIMB_BITS) - 1
+_LOWEST_EXPONENT = -1000
+"""Of the power of two that values are scaled by: its inverse must be a number."""
 _BLOCK = 1 << 13
 """Elements whose limb products add up below 2**53; in cache, and too few for threads to start."""
 
@@ -27,6 +29,26 @@ def sum_of_squares(values: NDArray[np.int64]) -> int:
 def norm(values: NDArray[np.int64]) -> float:
     """The Euclidean norm of integers: the square root of the exact sum, each rounded once."""
     return math.sqrt(sum_of_squares(values))
+
+
+def euclidean(values: NDArray[np.float64]) -> float:
+    """The Euclidean norm of finite numbers, as far as it is one; equal on every machine.
+
+    Squares are added by folding the later half onto the earlier one until one is left: elementwise
+    sums only, in an order that the number of values alone decides. Before that they are scaled by a
+    power of two, which is exact, so that no square leaves the range.
+    """
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest == 0.0:
+        return 0.0
+    exponent = max(math.frexp(largest)[1], _LOWEST_EXPONENT)
+    scaled = values * math.ldexp(1.0, -exponent)
+    squares, left = scaled * scaled, values.size
+    while left > 1:
+        kept = (left + 1) // 2
+        squares[: left - kept] += squares[kept:left]
+        left = kept
+    return math.ldexp(math.sqrt(squares[0]), exponent)
 
 
 def _limb_sum_of_squares(values: NDArray[np.int64]) -> int:

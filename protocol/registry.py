@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.metadata import EntryPoint, entry_points
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from protocol.errors import ShoalError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 Kind = TypeVar("Kind")
 
@@ -76,12 +78,14 @@ class Registry(Mapping[str, type[Kind]], Generic[Kind]):
 
     def _offered(self, name: str) -> EntryPoint:
         """The entry point of that name that may be loaded."""
+        from importlib.metadata import entry_points  # takes long to load, and is seldom asked
+
         offers = list(entry_points(group=self.group, name=name))
         if not offers:
             raise ShoalError(
                 f"{self.word} {name!r}: must be one of {', '.join(sorted(self._kinds))}, or one "
-                f"that an installed package adds to {self.group}: install it on the host and on "
-                "every volunteer's machine"
+                f"that an installed package adds to {self.group}: install it on the host and on every "
+                "volunteer's machine"
             )
         for offer in offers:
             if _may_load(offer.module):

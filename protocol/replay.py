@@ -25,7 +25,11 @@ def arithmetic(spec: RunSpec) -> Arithmetic:
     return Arithmetic(
         noise=spec.strategy.noise,
         run_seed=spec.seed,
-        optimizer=optimizers.make(spec.optimizer.kind, msgspec.structs.asdict(spec.optimizer)),
+        optimizer=optimizers.make(
+            spec.optimizer.kind,
+            msgspec.structs.asdict(spec.optimizer),
+            [tensor.size for tensor in spec.tensors],
+        ),
         size=spec.size,
         observation_dims=spec.environment.observation.size if spec.normalizer.enabled else 0,
         window=1 + spec.pool.max_staleness,

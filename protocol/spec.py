@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from protocol import networks, policies, section, spaces, strategies, wrappers
+from protocol import networks, optimizers, policies, section, spaces, strategies, wrappers
 from protocol.errors import ShoalError
 from protocol.mistakes import explain
 from protocol.networks import Image, Tensor
@@ -64,6 +64,7 @@ Kind = Annotated[
     ),
 ]
 Fraction = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
+Share = Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
 
@@ -200,19 +201,45 @@ class StrategySpec(Section, frozen=True, kw_only=True):
 
 
 class OptimizerSpec(Section, frozen=True, kw_only=True):
-    """How a gradient becomes a step; fields that a kind does not use are ignored by it."""
+    """How a gradient becomes a step; fields that a kind does not use are ignored by it. In a run
+    file that leaves them out, the first six after `kind` have what docs/optimizers.md has of it."""
 
-    kind: Literal["normalised", "sgd", "adam"] = "normalised"
+    later: ClassVar[tuple[str, ...]] = (
+        "l2",
+        "clip_norm",
+        "lookahead_steps",
+        "lookahead_alpha",
+        "maximum_speed",
+        "arguments",
+    )
+
+    kind: Kind = "normalised"
+    """`normalised`, `sgd`, `nesterov`, `adam`, `adamw`, `adabelief`, `amsgrad`, `radam`,
+    `novograd`, `clipup`, or one that an installed package adds; see docs/optimizers.md."""
     learning_rate: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] = 0.5
     """Length of a step; of `normalised`, its norm before momentum."""
-    momentum: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 0.8
-    """Of `normalised` and `sgd`."""
-    beta1: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 0.9
-    beta2: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 0.999
+    momentum: Share = 0.8
+    """Of `normalised`, `sgd`, `nesterov` and `clipup`."""
+    beta1: Share = 0.9
+    beta2: Share = 0.999
     epsilon: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 1e-8
-    """As beta1 and beta2: of `adam`."""
-    weight_decay: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 0.0
-    """L2 penalty: this times the parameters is taken off the gradient."""
+    """As beta1 and beta2: of those with moments, `adam` to `novograd`."""
+    weight_decay: Share = 0.0
+    """Decoupled: so many times the learning rate and the parameters are taken off them beside each
+    step; of `novograd`, within its moment."""
+    l2: Share = 0.0
+    """L2 penalty: this times the parameters is taken off the gradient, of `normalised` and `clipup`
+    off its unit vector."""
+    clip_norm: Annotated[float, msgspec.Meta(ge=0.0, le=1e12)] = 0.0
+    """Longer gradients are cut to this length; 0 for none."""
+    lookahead_steps: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
+    """LookAhead: after so many steps the parameters go back part of the way; 0 for none."""
+    lookahead_alpha: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 0.5
+    """The part of the way that they keep then."""
+    maximum_speed: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)] = 0.0
+    """Of `clipup`: the longest step; 0 for twice the learning rate."""
+    arguments: Annotated[dict[str, float], msgspec.Meta(max_length=64)] = {}  # noqa: RUF012
+    """Further hyperparameters, of an optimizer that a package adds."""
 
 
 class NormalizerSpec(Section, frozen=True, kw_only=True):
@@ -361,6 +388,7 @@ def parse(raw: Mapping[str, Any]) -> RunSpec:
             "install the version of Shoal that the run needs"
         )
     try:
+        raw = _with_own_values(raw)
         spec = msgspec.convert(raw, RunSpec)
     except msgspec.ValidationError as error:
         raise SpecError(explain(str(error), raw, RunSpec)) from None
@@ -458,12 +486,30 @@ def _toml_or_text(text: str) -> Any:
     return table["value"] if len(table) == 1 else text
 
 
+def _with_own_values(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """`raw`, with what the kind of optimizer has of its own where `raw` says nothing.
+
+    Of fields alone that are always written: what is read back must be what was written.
+    """
+    said = raw.get("optimizer", {})
+    if not isinstance(said, Mapping) or not isinstance(said.get("kind"), str):
+        return raw
+    try:
+        own = optimizers.own_values(optimizers.get(said["kind"]))
+    except ShoalError:
+        return raw  # told with the other mistakes
+    always = set(OptimizerSpec.__struct_fields__) - set(OptimizerSpec.later)
+    known = {name: value for name, value in own.items() if name in always}
+    return {**raw, "optimizer": {**known, **said}}
+
+
 def _check_together(spec: RunSpec) -> None:
     """Rules that tie fields to each other, and those that a type can't tell."""
     _check_environment(spec.environment)
     _check_policy(spec.policy, spec.environment)
     _check_mirrors(spec)
     _check_strategy(spec)
+    _check_optimizer(spec.optimizer)
     if (spec.policy.initialisation == "given") != bool(spec.policy.initial_digest):
         raise SpecError(
             f"policy.initialisation is {spec.policy.initialisation!r} with policy.initial_digest "
@@ -582,6 +628,15 @@ def _check_policy(policy: PolicySpec, environment: EnvironmentSpec) -> None:
             raise SpecError(wrong)
         for name, value in policies.plain_arguments(policy.arguments):
             _check_argument("policy.arguments", name, value)
+
+
+def _check_optimizer(optimizer: OptimizerSpec) -> None:
+    for name, value in optimizer.arguments.items():
+        _check_argument("optimizer.arguments", name, value)
+    try:
+        optimizers.make(optimizer.kind, msgspec.structs.asdict(optimizer))
+    except ShoalError as error:
+        raise SpecError(str(error)) from None
 
 
 def _check_environment(environment: EnvironmentSpec) -> None:

@@ -71,9 +71,11 @@ def bench(
     import json
     import sys
 
+    from protocol import registry
     from worker import bench as measuring
 
     allowed = tuple(allow_module or ())
+    registry.allow(allowed)
     with contextlib.redirect_stdout(sys.stderr):  # what an environment prints
         subject: Subject
         if Path(source).exists():

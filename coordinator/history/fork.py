@@ -1,8 +1,8 @@
 """Makes a new run of any version of an old one.
 
-What is carried over: the parameters; the optimizer's slots where the kind of optimizer stays the
-same; the observation statistics where both runs normalise. What begins anew: the version and all
-counters, so that rules such as `stop.updates` count from the fork on; sigma, which is the new
+What is carried over: the parameters; the optimizer's slots where its kind and what is laid around
+it stay the same; the observation statistics where both runs normalise. What begins anew: the
+version and all counters, so that rules such as `stop.updates` count from the fork on; sigma, which is the new
 spec's; and the seed, so that perturbations which made the parameters are not tried on them again.
 """
 
@@ -73,7 +73,7 @@ def fork(past: Past, origin: State, changes: Mapping[str, Any], where: Path | No
         directory=directory.path,
         spec=spec,
         params_hash=params_hash(state.theta),
-        keeps_slots=past.spec.optimizer.kind == spec.optimizer.kind,
+        keeps_slots=_same_slots(past.spec, spec, origin),
         keeps_statistics=origin.normalizer is not None and state.normalizer is not None,
     )
 
@@ -99,8 +99,6 @@ def changed_spec(old: RunSpec, version: int, changes: Mapping[str, Any]) -> RunS
 def carried_over(old: RunSpec, new: RunSpec, origin: State) -> State:
     """Version 0 of a fork: what of the old run's state its spec has a place for."""
     rules = replay.arithmetic(new)
-    fresh = rules.optimizer.initial_slots(rules.size)
-    same = old.optimizer.kind == new.optimizer.kind
     statistics = None
     if rules.observation_dims:
         statistics = normalizer.initial_state(rules.observation_dims, rules.window)
@@ -111,12 +109,27 @@ def carried_over(old: RunSpec, new: RunSpec, origin: State) -> State:
     return State(
         version=0,
         theta=origin.theta,
-        slots=dict(origin.slots) if same else fresh,
+        slots=(
+            dict(origin.slots)
+            if _same_slots(old, new, origin)
+            else rules.optimizer.initial_slots(rules.size)
+        ),
         sigma=adapted.sigma,
         normalizer=statistics,
         cap=None if rules.cap is None else 0,
         sigmas=adapted.sigmas,
         memory=adapted.memory,
+    )
+
+
+def _same_slots(old: RunSpec, new: RunSpec, origin: State) -> bool:
+    """Whether the fork's optimizer goes on where the old run's was: of the same kind, with the same
+    things laid around it."""
+    rules = replay.arithmetic(new)
+    fresh = rules.optimizer.initial_slots(rules.size)
+    return old.optimizer.kind == new.optimizer.kind and (
+        {name: slot.shape for name, slot in origin.slots.items()}
+        == {name: slot.shape for name, slot in fresh.items()}
     )
 
 

@@ -8,11 +8,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol.optimizers.base import Optimizer, Slots, Vector
+from protocol.optimizers.base import Penalised, Slots, Vector, blocks, optimizer
 
 
+@optimizer
 @dataclass(frozen=True)
-class SGD(Optimizer):
+class SGD(Penalised):
     """velocity = momentum * velocity + g; step = learning_rate * velocity.
 
     Attributes:
@@ -25,7 +26,7 @@ class SGD(Optimizer):
     def __post_init__(self) -> None:
         """Raise ShoalError for a hyperparameter that is out of range."""
         super().__post_init__()
-        self._require("momentum", 0.0 <= self.momentum < 1.0, "0 <= momentum < 1")
+        self._require_share("momentum")
 
     def initial_slots(self, size: int) -> dict[str, Vector]:
         """See `Optimizer.initial_slots`."""
@@ -40,6 +41,9 @@ class SGD(Optimizer):
         learning_rate: float,
     ) -> tuple[Vector, dict[str, Vector]]:
         """See `Optimizer.step`."""
-        gradient = self._decayed(total.astype(np.float64) * scale, theta)
-        velocity = slots["velocity"] * self.momentum + gradient
-        return velocity * learning_rate, {"velocity": velocity}
+        velocity, step = np.empty(total.size), np.empty(total.size)
+        for part in blocks(total.size):
+            gradient = self._penalised(total[part].astype(np.float64) * scale, theta[part])
+            velocity[part] = slots["velocity"][part] * self.momentum + gradient
+            step[part] = velocity[part] * learning_rate
+        return step, {"velocity": velocity}

@@ -294,7 +294,7 @@ class Strategy:
             raise ShoalError(f"strategy {self.kind}: {name} = {value}: must satisfy {rule}")
 
 
-STRATEGIES: Registry[Strategy] = Registry("strategy", "shoal.strategies", Strategy)
+STRATEGIES: Registry[Strategy] = Registry("strategy.kind", "shoal.strategies", Strategy)
 
 _Class = TypeVar("_Class", bound=type[Strategy])
 

@@ -49,7 +49,7 @@ class Shaping:
         raise NotImplementedError
 
 
-SHAPINGS: Registry[Shaping] = Registry("shaping", "shoal.shapings", Shaping)
+SHAPINGS: Registry[Shaping] = Registry("strategy.shaping", "shoal.shapings", Shaping)
 
 _Class = TypeVar("_Class", bound=type[Shaping])
 

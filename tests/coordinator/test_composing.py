@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from coordinator import composing
+from coordinator import composing, flags
 from coordinator.composing import default_name, preset
 from coordinator.pool.presets import PRESETS
+from protocol import optimizers
 from protocol import spec as run_spec
 from protocol.spaces import Box, Discrete
 from protocol.spec import RunSpec, SpecError
@@ -45,6 +47,23 @@ def test_preset_is_the_base_and_flags_and_assignments_are_laid_over_it() -> None
     assert spec.policy.hidden == (32,)
 
 
+def test_the_flag_names_every_optimizer() -> None:
+    (option,) = get_args(flags.OptimizerKind)[1:]
+    for kind in optimizers.OPTIMIZERS:
+        assert re.search(rf"\b{kind}\b", option.help), kind
+
+
+def test_another_optimizer_than_the_presets_has_values_of_its_own(tmp_path: Path) -> None:
+    other = compose("CartPole-v1", {"optimizer": {"kind": "clipup"}}).optimizer
+    assert (other.learning_rate, other.momentum) == (0.075, 0.9)
+    same = compose("CartPole-v1", {"optimizer": {"kind": "normalised"}}).optimizer
+    assert (same.learning_rate, same.momentum) == (0.5, 0.8)
+    said = ["optimizer.kind=sgd", "optimizer.momentum=0.3", "optimizer.l2=0.01"]
+    source = run_file(tmp_path, run_spec.to_toml(compose("CartPole-v1", {}, said)))
+    kept = compose(source, {"optimizer": {"kind": "nesterov"}}).optimizer
+    assert (kept.momentum, kept.l2) == (0.9, 0.01)
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_of_the_pool_is_spelt_out_in_the_spec(name: str) -> None:
     spec = compose("CartPole-v1", {}, pool=name)
@@ -54,8 +73,8 @@ def test_a_preset_of_the_pool_is_spelt_out_in_the_spec(name: str) -> None:
 
 def test_what_is_given_wins_over_the_preset_of_the_pool(tmp_path: Path) -> None:
     source = run_file(tmp_path, SPACES + "[pool]\nquorum = 0.5\n")
-    flags = {"pool": {"max_staleness": 1}}
-    pool = compose(source, flags, ["pool.discount=3"], pool="async").pool
+    staleness = {"pool": {"max_staleness": 1}}
+    pool = compose(source, staleness, ["pool.discount=3"], pool="async").pool
     assert (pool.quorum, pool.max_staleness, pool.discount) == (0.5, 1, 3)
     assert pool.patience == PRESETS["async"]["patience"]
 

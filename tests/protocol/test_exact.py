@@ -1,8 +1,10 @@
+import math
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.exact import norm, sum_of_squares
+from protocol.exact import euclidean, norm, sum_of_squares
 
 
 @given(st.integers(0, 53), st.sampled_from([0, 1, 5, 8191, 8192, 8193, 20_000]), st.integers(0, 99))
@@ -21,3 +23,25 @@ def test_the_norm_is_rounded_from_the_exact_sum():
     assert norm(np.array([3, -4])) == 5.0
     assert norm(np.array([2**53, 1])) == 2.0**53
     assert norm(np.array([1, 1])) == 2.0**0.5
+
+
+@given(
+    st.lists(st.floats(-1e308, 1e308), max_size=50)
+    | st.lists(st.floats(-1e-300, 1e-300), min_size=1, max_size=9)
+)
+@settings(deadline=None)
+def test_the_norm_of_floats_is_pythons_as_far_as_it_is_one(values):
+    assert math.isclose(euclidean(np.array(values, float)), math.hypot(*values), rel_tol=1e-14)
+
+
+def test_the_norm_of_floats_adds_in_one_order():
+    """Whatever NumPy's own sum does: a change here would part peers."""
+    values = np.random.default_rng(3).normal(size=40_001) * np.linspace(0.1, 9, 40_001)
+    squares, size = [(v / 64.0) ** 2 for v in values.tolist()], 40_001
+    while size > 1:
+        kept = (size + 1) // 2
+        for index in range(size - kept):
+            squares[index] += squares[kept + index]
+        size = kept
+    assert euclidean(values) == math.sqrt(squares[0]) * 64.0
+    assert values.max() < 64.0

@@ -2,22 +2,24 @@ from __future__ import annotations
 
 import math
 import tomllib
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from protocol import optimizers, replay
 from protocol import spec as run_spec
 from protocol import strategies
 from protocol.errors import ShoalError
 from protocol.normalizer import ObservationSums, to_bytes
 from protocol.packing import pack
 from protocol.spaces import Box, Discrete
-from protocol.spec import RunSpec, SpecError
+from protocol.spec import OptimizerSpec, RunSpec, SpecError
 from tests.protocol import generated
 
 BASE: dict[str, Any] = {
@@ -61,6 +63,14 @@ SHAPES = st.lists(st.integers(1, 12), max_size=3).map(tuple)
 OBSERVATIONS = st.builds(Box, shape=SHAPES) | generated.struct(Discrete).filter(lambda d: d.n < 99)
 ACTIONS = BOUNDED | st.builds(Discrete, n=st.integers(1, 20), start=st.integers(-5, 5))
 SECTIONS = ("strategy", "optimizer", "normalizer", "pool", "centre", "stop")
+
+CHOSEN = {
+    "optimizer": {
+        "kind": st.sampled_from([kind for kind in optimizers.OPTIMIZERS if kind != "novograd"]),
+        "arguments": st.just({}),
+    }
+}
+"""Fields of sections whose values depend on each other, or on what is registered."""
 
 
 CHOSEN = {
@@ -184,7 +194,14 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"strategy": {"sigm": 0.1}}, ["unknown field `strategy.sigm`", "did you mean `sigma`?"]),
     ({"strategy": {"kind": "cma-es"}}, ["strategy 'cma-es': must be one of", "openai-es"]),
     ({"optimiser": {}}, ["unknown field `optimiser`", "did you mean `optimizer`?"]),
-    ({"optimizer": {"kind": "adm"}}, ["'normalised', 'sgd', 'adam'"]),
+    ({"optimizer": {"kind": "adm"}}, ["optimizer 'adm': must be one of adabelief, adam, adamw"]),
+    ({"optimizer": {"kind": "Adam"}}, ["optimizer.kind is 'Adam'", "lower-case letters"]),
+    ({"optimizer": {"kind": 7}}, ["optimizer.kind is 7: must be text"]),
+    ({"optimizer": {"kind": "novograd", "l2": 0.1}}, ["l2 = 0.1", "use weight_decay"]),
+    ({"optimizer": {"arguments": {"speed": 1}}}, ["takes no argument 'speed'", "momentum"]),
+    ({"optimizer": {"arguments": {"momentum": 2}}}, ["momentum = 2", "0 <= momentum < 1"]),
+    ({"optimizer": {"arguments": {"momentum": float("inf")}}}, ["optimizer.arguments.momentum"]),
+    ({"optimizer": {"lookahead_alpha": 0.0}}, ["optimizer.lookahead_alpha is 0.0", "more than 0"]),
     ({"optimizer": {"momentum": 1.0}}, ["optimizer.momentum is 1.0", "less than 1"]),
     ({"pool": {"quorum": 0}}, ["pool.quorum is 0", "more than 0"]),
     ({"pool": {"stale_share": 1.5}}, ["pool.stale_share is 1.5", "at most 1"]),
@@ -482,3 +499,44 @@ def test_spaces_have_a_size() -> None:
 def test_versions_kept_fit_the_memory(hidden: list[int], staleness: int, kept: int) -> None:
     spec = parse(policy={"hidden": hidden}, pool={"max_staleness": staleness})
     assert spec.versions_kept == kept
+
+
+@pytest.mark.parametrize("kind", sorted(optimizers.OPTIMIZERS))
+def test_an_optimizer_has_values_of_its_own_and_the_bytes_say_them_all(kind: str) -> None:
+    spec = parse(optimizer={"kind": kind, "momentum": 0.25})
+    own = optimizers.own_values(optimizers.get(kind))
+    for name in ("learning_rate", "beta2", "epsilon", "weight_decay"):
+        assert getattr(spec.optimizer, name) == own.get(name, getattr(OptimizerSpec(), name))
+    assert spec.optimizer.momentum == 0.25
+    assert set(own) - {"l2", "maximum_speed"} <= set(run_spec.to_plain(spec)["optimizer"])
+    assert run_spec.from_bytes(run_spec.to_bytes(spec)) == spec
+
+
+def test_what_came_later_has_the_default_of_the_section_whatever_the_optimizer() -> None:
+    """It isn't written where it has that: another default would be read back."""
+    for kind, made in optimizers.OPTIMIZERS.items():
+        for name in set(optimizers.own_values(made)) & set(OptimizerSpec.later):
+            assert optimizers.own_values(made)[name] == getattr(OptimizerSpec(), name), kind
+
+
+def test_an_optimizer_of_another_package_takes_part_where_it_is_registered() -> None:
+    raw = {"kind": "elsewhere", "learning_rate": 0.2, "arguments": {"bend": 1}}
+    with pytest.raises(SpecError, match="'elsewhere': must be one of"):
+        parse(optimizer=raw)
+
+    @optimizers.optimizer
+    @dataclass(frozen=True)
+    class Elsewhere(optimizers.SGD):
+        kind: ClassVar[str] = "elsewhere"
+        bend: float = 0.5
+
+    try:
+        spec = parse(optimizer=raw)
+        assert run_spec.from_bytes(run_spec.to_bytes(spec)) == spec
+        assert run_spec.parse(tomllib.loads(run_spec.to_toml(spec))) == spec
+        made = replay.arithmetic(spec).optimizer
+        assert made == Elsewhere(momentum=0.9, bend=1.0)
+    finally:
+        del optimizers.OPTIMIZERS._kinds["elsewhere"]
+    with pytest.raises(SpecError, match=r"can't take part in the run: optimizer 'elsewhere'"):
+        run_spec.from_bytes(run_spec.to_bytes(spec))

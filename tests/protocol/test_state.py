@@ -24,7 +24,7 @@ from protocol.state import (
     params_digest,
     params_hash,
 )
-from tests.protocol import update_vectors, vectors
+from tests.protocol import optimizer_vectors, update_vectors, vectors
 from tests.protocol.vectors import VECTORS
 
 SIZE = 33
@@ -33,7 +33,7 @@ PINNED = json.loads(update_vectors.PATH.read_text())["runs"]
 
 @pytest.fixture(params=optimizers.OPTIMIZERS)
 def arithmetic(request):
-    optimizer = optimizers.make(request.param, {"weight_decay": 0.1})
+    optimizer = optimizers.make(request.param, {"weight_decay": 0.1}, [16, 16, 1])
     return Arithmetic("rademacher", 5, optimizer, SIZE, window=2)
 
 
@@ -71,7 +71,7 @@ def test_a_hundred_updates_end_where_they_always_did(pinned):
 
 def test_every_strategy_optimizer_and_noise_is_pinned():
     pinned = {(p["strategy"], p["optimizer"], p["noise"]) for p in PINNED}
-    assert len(pinned) == len(PINNED) == 2 * len(optimizers.OPTIMIZERS)
+    assert len(pinned) == len(PINNED) == 2 * len(update_vectors.OPTIMIZERS)
 
 
 def test_the_simplest_processor_gives_the_same_bits():
@@ -89,15 +89,17 @@ def test_the_simplest_processor_gives_the_same_bits():
         text=True,
         check=True,
     )
-    assert json.loads(done.stdout) == {"left": [], "runs": PINNED}
+    steps = json.loads(optimizer_vectors.PATH.read_text())["runs"]
+    assert json.loads(done.stdout) == {"left": [], "runs": PINNED, "steps": steps}
 
 
 SIMPLEST = """
 import json
 from numpy._core import _multiarray_umath as numpy
-from tests.protocol import update_vectors
+from tests.protocol import optimizer_vectors, update_vectors
 left = [name for name in numpy.__cpu_dispatch__ if numpy.__cpu_features__[name]]
-print(json.dumps({"left": left, "runs": update_vectors.answers()}))
+answers = {"runs": update_vectors.answers(), "steps": optimizer_vectors.answers()}
+print(json.dumps({"left": left, **answers}))
 """
 
 

@@ -35,7 +35,8 @@ DIMS = 5
 WINDOW = 3
 BATCH = 21  # not a multiple of eight, so blocks of noise are cut
 UPDATES = 100
-HYPERPARAMETERS = {"momentum": 0.8, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.01}
+OPTIMIZERS = ("normalised", "sgd", "adam")  # of all: see optimizer_vectors
+HYPERPARAMETERS = {"momentum": 0.8, "beta1": 0.9, "beta2": 0.999, "l2": 0.01}
 
 
 def octets(label: int, index: int, count: int) -> np.ndarray:
@@ -121,7 +122,7 @@ def possible(strategy_kind: str, optimizer_kind: str, noise_kind: str) -> bool:
 
 def answers() -> list[dict[str, Any]]:
     """Every combination with its answer."""
-    every = product(strategies.STRATEGIES, optimizers.OPTIMIZERS, noise.KINDS)
+    every = product(strategies.STRATEGIES, OPTIMIZERS, noise.KINDS)
     kinds = [combination for combination in every if possible(*combination)]
     return [
         {"strategy": strategy, "optimizer": optimizer, "noise": kind}

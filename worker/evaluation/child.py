@@ -146,6 +146,7 @@ class Evaluator:
     def configure(self, request: pipe.Configure) -> None:
         """Load what evaluation needs, make the environment and try it out."""
         try:
+            from protocol import registry
             from protocol.spec import from_bytes
             from worker.evaluation import environments
             from worker.evaluation.lanes import Lanes
@@ -153,6 +154,7 @@ class Evaluator:
             from worker.evaluation.quiet import quieten
             from worker.policies.making import Grant
 
+            registry.allow(request.allowed)
             spec = self.spec = from_bytes(request.spec)
             maker = environments.maker(spec.environment, request.allowed)
             quieten(maker.registration)

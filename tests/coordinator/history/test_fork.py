@@ -85,6 +85,7 @@ def test_fork_is_trained_and_forked_again(forked: Forking) -> None:
     [
         ("optimizer.kind='sgd'", False, True),
         ("optimizer.beta1=0.5", True, True),
+        ("optimizer.lookahead_steps=5", False, True),
         ("normalizer.enabled=false", True, False),
         ("pool.max_staleness=3", True, True),
         ("environment.episodes=2", True, True),
