@@ -30,7 +30,7 @@ class Registry(Mapping[str, type[Kind]], Generic[Kind]):
     """Classes by the name that a run spec has for them.
 
     Args:
-        word: what they are, in messages: "optimizer".
+        word: the field of the spec that names one: "optimizer.kind".
         group: of the entry points by which packages add theirs: "shoal.optimizers".
         base: what every one of them inherits from.
     """
@@ -57,12 +57,12 @@ class Registry(Mapping[str, type[Kind]], Generic[Kind]):
         """Register a class. Raises ShoalError: the name is another's, or it is no such class."""
         if not (isinstance(kind, type) and issubclass(kind, self._base)):
             raise ShoalError(
-                f"{self.word} {name!r} is {kind!r}: must be a class that inherits from "
+                f"{self.word} = {name!r} is {kind!r}: must be a class that inherits from "
                 f"{self._base.__module__}.{self._base.__name__}"
             )
         if self._kinds.setdefault(name, kind) is not kind:
             raise ShoalError(
-                f"{self.word} {name!r} is registered already, by {self._kinds[name].__module__}: "
+                f"{self.word} = {name!r} is registered already, by {self._kinds[name].__module__}: "
                 "choose another name"
             )
 
@@ -83,16 +83,16 @@ class Registry(Mapping[str, type[Kind]], Generic[Kind]):
         offers = list(entry_points(group=self.group, name=name))
         if not offers:
             raise ShoalError(
-                f"{self.word} {name!r}: must be one of {', '.join(sorted(self._kinds))}, or one "
-                f"that an installed package adds to {self.group}: install it on the host and on every "
-                "volunteer's machine"
+                f"{self.word} is {name!r}: must be one of {', '.join(sorted(self._kinds))}, or one "
+                f"that an installed package adds to {self.group}: install it on the host and on "
+                "every volunteer's machine"
             )
         for offer in offers:
             if _may_load(offer.module):
                 return offer
         package = offers[0].module.partition(".")[0]
         raise ShoalError(
-            f"{self.word} {name!r} is of the package {package!r}, which is not allowed here: only "
+            f"{self.word} is {name!r}, of the package {package!r}, which is not allowed here: only "
             f"code that its user trusts is run; read it, and allow it with --allow-module {package}"
         )
 
@@ -102,8 +102,8 @@ class Registry(Mapping[str, type[Kind]], Generic[Kind]):
         except Exception as error:
             words = " ".join(f"{type(error).__name__}: {error}".split())[:200]
             raise ShoalError(
-                f"{self.word} {name!r} of {offer.value} can't be loaded ({words}): install the "
-                "version of its package that the host has"
+                f"{self.word} is {name!r}, and {offer.value} can't be loaded ({words}): install "
+                "the version of its package that the host has"
             ) from None
         self.add(name, kind)
 

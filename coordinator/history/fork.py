@@ -2,8 +2,9 @@
 
 What is carried over: the parameters; the optimizer's slots where its kind and what is laid around
 it stay the same; the observation statistics where both runs normalise. What begins anew: the
-version and all counters, so that rules such as `stop.updates` count from the fork on; sigma, which is the new
-spec's; and the seed, so that perturbations which made the parameters are not tried on them again.
+version and all counters, so that rules such as `stop.updates` count from the fork on; sigma, which
+is the new spec's; and the seed, so that perturbations which made the parameters are not tried on
+them again.
 """
 
 from __future__ import annotations

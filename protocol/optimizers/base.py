@@ -86,7 +86,7 @@ class Penalised(Optimizer):
         return gradient - theta.astype(np.float64) * self.l2
 
 
-OPTIMIZERS: Registry[Optimizer] = Registry("optimizer", "shoal.optimizers", Optimizer)
+OPTIMIZERS: Registry[Optimizer] = Registry("optimizer.kind", "shoal.optimizers", Optimizer)
 
 _Class = TypeVar("_Class", bound=type[Optimizer])
 

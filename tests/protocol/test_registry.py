@@ -31,7 +31,7 @@ class Shell(Base):
 @pytest.fixture
 def trees(monkeypatch):
     monkeypatch.setattr(registry, "_allowed", set())
-    trees = Registry("tree", GROUP, Base)
+    trees = Registry("tree.kind", GROUP, Base)
     trees.add("shell", Shell)
     return trees
 
@@ -61,7 +61,7 @@ def test_what_is_registered_is_found(trees):
 
 
 def test_a_name_that_nobody_has_is_told_with_those_there_are(trees):
-    with pytest.raises(ShoalError, match=r"tree 'elm': must be one of shell,"):
+    with pytest.raises(ShoalError, match=r"tree.kind is 'elm': must be one of shell,"):
         trees.find("elm")
     with pytest.raises(ShoalError, match=f"installed package adds to {GROUP}: install it"):
         trees.find("elm")
@@ -77,7 +77,9 @@ def test_an_installed_package_that_is_allowed_adds_its_own(trees, package, allow
 @pytest.mark.parametrize("allowed", [[], ["wood"], ["woods.tal"], ["woods.tall.more"]])
 def test_code_that_is_not_allowed_is_not_imported(trees, package, allowed):
     registry.allow(allowed)
-    with pytest.raises(ShoalError, match=r"of the package 'woods'.*with --allow-module woods"):
+    with pytest.raises(
+        ShoalError, match=r"'oak', of the package 'woods'.*with --allow-module woods"
+    ):
         trees.find("oak")
     assert "woods.tall" not in sys.modules
 
@@ -93,7 +95,11 @@ def test_a_package_takes_no_name_that_is_taken(trees, package):
 
 def test_what_is_no_such_class_is_refused(trees, package):
     registry.allow(["woods"])
-    with pytest.raises(ShoalError, match=r"tree 'stone' is .*Stone.*: must be a class.*\.Base"):
+    with pytest.raises(
+        ShoalError, match=r"tree.kind = 'stone' is .*Stone.*: must be a class.*\.Base"
+    ):
         trees.find("stone")
-    with pytest.raises(ShoalError, match=r"'gone' of woods\.felled:Gone can't be loaded .*felled"):
+    with pytest.raises(
+        ShoalError, match=r"'gone', and woods\.felled:Gone can't be loaded .*felled"
+    ):
         trees.find("gone")

@@ -194,7 +194,10 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"strategy": {"sigm": 0.1}}, ["unknown field `strategy.sigm`", "did you mean `sigma`?"]),
     ({"strategy": {"kind": "cma-es"}}, ["strategy 'cma-es': must be one of", "openai-es"]),
     ({"optimiser": {}}, ["unknown field `optimiser`", "did you mean `optimizer`?"]),
-    ({"optimizer": {"kind": "adm"}}, ["optimizer 'adm': must be one of adabelief, adam, adamw"]),
+    (
+        {"optimizer": {"kind": "adm"}},
+        ["optimizer.kind is 'adm': must be one of adabelief, adam, adamw"],
+    ),
     ({"optimizer": {"kind": "Adam"}}, ["optimizer.kind is 'Adam'", "lower-case letters"]),
     ({"optimizer": {"kind": 7}}, ["optimizer.kind is 7: must be text"]),
     ({"optimizer": {"kind": "novograd", "l2": 0.1}}, ["l2 = 0.1", "use weight_decay"]),
@@ -538,5 +541,7 @@ def test_an_optimizer_of_another_package_takes_part_where_it_is_registered() -> 
         assert made == Elsewhere(momentum=0.9, bend=1.0)
     finally:
         del optimizers.OPTIMIZERS._kinds["elsewhere"]
-    with pytest.raises(SpecError, match=r"can't take part in the run: optimizer 'elsewhere'"):
+    with pytest.raises(
+        SpecError, match=r"can't take part in the run: optimizer.kind is 'elsewhere'"
+    ):
         run_spec.from_bytes(run_spec.to_bytes(spec))
