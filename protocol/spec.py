@@ -571,7 +571,7 @@ def _check_strategy(spec: RunSpec) -> None:
     try:
         kind = strategies.get(chosen.kind)
     except ShoalError as error:
-        raise SpecError(f"strategy.kind: {error}") from None
+        raise SpecError(str(error)) from None
     own = strategies.hyperparameters(kind)
     strange = [name for name in (*chosen.own, *chosen.arguments) if name not in own]
     if chosen.shaping is not None and not kind.shapes:
@@ -585,7 +585,7 @@ def _check_strategy(spec: RunSpec) -> None:
         try:
             strategies.SHAPINGS.find(chosen.shaping)
         except ShoalError as error:
-            raise SpecError(f"strategy.shaping: {error}") from None
+            raise SpecError(str(error)) from None
     for name, value in chosen.arguments.items():
         _check_argument("strategy.arguments", name, value)
     try:

@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol import optimizers, replay
+from protocol import optimizers, replay, strategies
 from protocol import spec as run_spec
-from protocol import strategies
 from protocol.errors import ShoalError
 from protocol.normalizer import ObservationSums, to_bytes
 from protocol.packing import pack
@@ -192,7 +191,7 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
         ["pool.max_staleness is 1", "strategy.mirrored = false", "to 0"],
     ),
     ({"strategy": {"sigm": 0.1}}, ["unknown field `strategy.sigm`", "did you mean `sigma`?"]),
-    ({"strategy": {"kind": "cma-es"}}, ["strategy 'cma-es': must be one of", "openai-es"]),
+    ({"strategy": {"kind": "cma-es"}}, ["strategy.kind is 'cma-es': must be one of", "openai-es"]),
     ({"optimiser": {}}, ["unknown field `optimiser`", "did you mean `optimizer`?"]),
     (
         {"optimizer": {"kind": "adm"}},
