@@ -14,11 +14,13 @@ Seed = Annotated[
 Policy = Annotated[
     str | None,
     typer.Option(
-        help="linear, mlp (the default), gru, cnn, or a PyTorch module as package.module:Class."
+        help="linear, mlp (the default), gru, lstm, cnn, tabular, or a PyTorch module as "
+        "package.module:Class."
     ),
 ]
 Hidden = Annotated[
-    str | None, typer.Option(help="Widths of the layers of an mlp, gru or cnn, for example 64,64.")
+    str | None,
+    typer.Option(help="Widths of the layers of an mlp, gru, lstm or cnn, for example 64,64."),
 ]
 Population = Annotated[
     int | None, typer.Option(help="Members of an update; even where they are mirrored.")

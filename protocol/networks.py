@@ -35,24 +35,37 @@ def dense(widths: Iterable[int]) -> tuple[Tensor, ...]:
     return tuple(tensors)
 
 
-def recurrent(inputs: int, hidden: Iterable[int], outputs: int) -> tuple[Tensor, ...]:
-    """Gated recurrent units (Cho et al. 2014) in layers, and a readout of all their states.
+GATES = {"gru": 3, "lstm": 4}
+"""Of a unit: reset, update and new of a `gru`; input, forget, cell and output of an `lstm`."""
 
-    A layer's tensors are those of PyTorch's GRU: weights (3 * units, inputs) and
-    (3 * units, units), biases (3 * units,) twice, the reset, update and new gates one after the
-    other. The readout's inputs are the layers' states in order.
+
+def recurrent(
+    inputs: int, hidden: Iterable[int], outputs: int, kind: str = "gru"
+) -> tuple[Tensor, ...]:
+    """Recurrent units in layers, and a readout of all their states.
+
+    Gated ones (Cho et al. 2014), or with long short-term memory (Hochreiter and Schmidhuber 1997).
+    A layer's tensors are those of PyTorch's GRU or LSTM: weights (gates * units, inputs) and
+    (gates * units, units), biases (gates * units,) twice, the gates one after the other. The
+    readout's inputs are the layers' states in order, of an LSTM without its cells.
     """
     tensors, states = [], 0
     for layer, units in enumerate(hidden):
+        gates = GATES[kind] * units
         tensors += [
-            Tensor(f"gru.{layer}.weight_ih", (3 * units, inputs)),
-            Tensor(f"gru.{layer}.weight_hh", (3 * units, units)),
-            Tensor(f"gru.{layer}.bias_ih", (3 * units,)),
-            Tensor(f"gru.{layer}.bias_hh", (3 * units,)),
+            Tensor(f"{kind}.{layer}.weight_ih", (gates, inputs)),
+            Tensor(f"{kind}.{layer}.weight_hh", (gates, units)),
+            Tensor(f"{kind}.{layer}.bias_ih", (gates,)),
+            Tensor(f"{kind}.{layer}.bias_hh", (gates,)),
         ]
         inputs, states = units, states + units
     readout = Tensor("readout.weight", (outputs, states)), Tensor("readout.bias", (outputs,))
     return (*tensors, *readout)
+
+
+def table(choices: Iterable[int], outputs: int) -> tuple[Tensor, ...]:
+    """A row of outputs for each combination of choices; the last choice counts up first."""
+    return (Tensor("table.weight", (math.prod(choices), outputs)),)
 
 
 class Image(NamedTuple):

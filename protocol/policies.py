@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from protocol.networks import Image, Tensor, feature_sizes
+from protocol.spaces import Discrete, MultiDiscrete, Space, leaves
 
 Scalar = bool | int | float | str
 Activation = Literal[
@@ -71,6 +72,19 @@ Parameter = tuple[
 def package(module: str) -> str:
     """The package of a class's path, which a volunteer allows: `a` of `a.b:C`."""
     return module.partition(":")[0].partition(".")[0]
+
+
+def choices(space: Space) -> tuple[int, ...] | None:
+    """Of how many each of an observation's choices is one; None where not all of it is choices."""
+    found: list[int] = []
+    for part in leaves(space):
+        if isinstance(part, Discrete):
+            found.append(part.n)
+        elif isinstance(part, MultiDiscrete):
+            found += part.choices
+        else:
+            return None
+    return tuple(found)
 
 
 def convolutions_fault(seen: Image, convolutions: Sequence[Convolution]) -> str | None:

@@ -99,8 +99,8 @@ class EnvironmentSpec(Section, frozen=True, kw_only=True):
 
 
 class PolicySpec(Section, frozen=True, kw_only=True):
-    """A built-in policy, `linear`, `mlp` with its hidden layers, `gru`, which remembers, or `cnn`
-    for images; or any PyTorch `module` that volunteers allow."""
+    """A built-in policy, `linear`, `mlp` with its hidden layers, `gru` or `lstm`, which remember,
+    `cnn` for images, or a `tabular` one; or any PyTorch `module` that volunteers allow."""
 
     later: ClassVar[tuple[str, ...]] = (
         "choice",
@@ -110,15 +110,16 @@ class PolicySpec(Section, frozen=True, kw_only=True):
         "parameters",
     )
 
-    kind: Literal["linear", "mlp", "gru", "cnn", "module"] = "mlp"
-    """`gru`: gated recurrent units in layers, whose states are zero when an episode begins, and a
+    kind: Literal["linear", "mlp", "gru", "lstm", "cnn", "tabular", "module"] = "mlp"
+    """`gru`, `lstm`: recurrent units in layers, whose states are zero when an episode begins, and a
     linear readout of the states of all layers. `cnn`: convolutions, and an `mlp` over what they
-    leave. `module`: a `torch.nn.Module`."""
+    leave. `tabular`: a row of outputs for each observation, all of which are choices. `module`: a
+    `torch.nn.Module`."""
     hidden: Annotated[
         tuple[Annotated[int, msgspec.Meta(ge=1, le=1 << 16)], ...], msgspec.Meta(max_length=8)
     ] = (32,)
-    """Widths of the hidden layers of an `mlp`, units of the layers of a `gru`, widths between the
-    convolutions and the outputs of a `cnn`."""
+    """Widths of the hidden layers of an `mlp`, units of the layers of a `gru` or `lstm`, widths
+    between the convolutions and the outputs of a `cnn`."""
     activation: Activation = "tanh"
     """Between the layers of an `mlp` or `cnn`: PyTorch's of that name, with its defaults."""
     convolutions: Annotated[tuple[Convolution, ...], msgspec.Meta(max_length=8)] = (
@@ -358,8 +359,10 @@ def tensors(policy: PolicySpec, environment: EnvironmentSpec) -> tuple[Tensor, .
     inputs, outputs = environment.observation.size, environment.action.size
     if policy.kind == "module":
         return policies.tensors(policy.parameters)
-    if policy.kind == "gru":
-        return networks.recurrent(inputs, policy.hidden, outputs)
+    if policy.kind in networks.GATES:
+        return networks.recurrent(inputs, policy.hidden, outputs, policy.kind)
+    if policy.kind == "tabular":
+        return networks.table(seen_choices(environment), outputs)
     if policy.kind == "cnn":
         seen = seen_image(environment)
         return networks.convolutional(seen, policy.convolutions, policy.hidden, outputs)
@@ -375,6 +378,23 @@ def seen_image(environment: EnvironmentSpec) -> Image:
         raise SpecError(
             f'policy.kind is "cnn" but the observations of {environment.id} are no images of two '
             'or three dimensions: use "mlp", or wrap the environment'
+        )
+    return found
+
+
+def seen_choices(environment: EnvironmentSpec) -> tuple[int, ...]:
+    """Of how many each choice in the observations is one. Raises `SpecError` where not all of them
+    are choices."""
+    found = policies.choices(environment.observation)
+    if found is None:
+        raise SpecError(
+            f'policy.kind is "tabular" but the observations of {environment.id} are not all '
+            'discrete, so a table would have no end of rows: use "mlp" or another kind'
+        )
+    if math.prod(found) > MAX_PARAMETERS:
+        raise SpecError(
+            f'policy.kind is "tabular" but the observations of {environment.id} are more than '
+            f'{MAX_PARAMETERS:,}, each of which would need a row: use "mlp" or another kind'
         )
     return found
 
@@ -527,6 +547,11 @@ def _check_together(spec: RunSpec) -> None:
             f'policy.choice is "sample" but the actions of {spec.environment.id} are real numbers, '
             'which are never drawn: use "argmax", and the perturbed parameters explore'
         )
+    if spec.normalizer.enabled and spec.policy.kind == "tabular":
+        raise SpecError(
+            'normalizer.enabled is true with policy.kind "tabular", which looks its observations '
+            "up: set it to false"
+        )
     observed = spec.environment.observation.size
     if spec.normalizer.enabled and 7 + observed * STATISTIC_BYTES >= MAX_STATISTICS:
         raise SpecError(
@@ -612,7 +637,7 @@ def _check_strategy(spec: RunSpec) -> None:
 
 
 def _check_policy(policy: PolicySpec, environment: EnvironmentSpec) -> None:
-    if policy.kind in ("mlp", "gru") and not policy.hidden:
+    if policy.kind in ("mlp", "gru", "lstm") and not policy.hidden:
         raise SpecError('policy.hidden is empty: give its layers, or use policy.kind = "linear"')
     if policy.kind == "cnn":
         wrong = policies.convolutions_fault(seen_image(environment), policy.convolutions)

@@ -38,8 +38,8 @@ def bench(
     policy: Annotated[
         str | None,
         typer.Option(
-            help="Kind of the policy, as in a run file: linear, mlp, gru, cnn; or a PyTorch module "
-            "as package.module:Class."
+            help="Kind of the policy, as in a run file: linear, mlp, gru, lstm, cnn, tabular; or a "
+            "PyTorch module as package.module:Class."
         ),
     ] = None,
     hidden: Annotated[

@@ -209,11 +209,7 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"pool": {"stale_share": 1.5}}, ["pool.stale_share is 1.5", "at most 1"]),
     ({"policy": {"hidden": [32, 0]}}, ["policy.hidden[1] is 0", "at least 1"]),
     ({"policy": {"hidden": []}}, ["policy.hidden is empty", 'policy.kind = "linear"']),
-    ({"policy": {"kind": "cnn"}}, ["no images of two or three dimensions", 'use "mlp"']),
-    (
-        {"environment": {"observation": IMAGES}, "policy": CNN | {"convolutions": [[8, 3, 2]] * 4}},
-        ["a kernel of 3 in layer 2", "sees only 2 x 2", "smaller kernel"],
-    ),
+    ({"policy": {"kind": "tabular"}}, ['policy.kind is "tabular"', "not all discrete"]),
     ({"policy": {"kind": "module"}}, ["policy.module ''", "package.module:Class"]),
     ({"policy": {"module": "nets:Net"}}, ['policy.kind is "mlp"', "others name none"]),
     ({"policy": MODULE | {"module": "nets"}}, ["policy.module is 'nets'", "my_package.policies"]),
@@ -260,6 +256,32 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"protocol": 2}, ["protocol 2", "speaks 1", "install the version"]),
     ({"protocol": "x"}, ["protocol 'x'"]),
 ]
+
+
+@pytest.mark.parametrize(
+    ("observation", "normalised", "words"),
+    [
+        ({"kind": "discrete", "n": 9}, True, ["normalizer.enabled is true", "set it to false"]),
+        (
+            {"kind": "multi-discrete", "choices": [2] * 2000, "shape": [2000]},
+            False,
+            ["more than 268,435,456", 'use "mlp"'],
+        ),
+    ],
+)
+def test_a_table_that_can_not_be_is_refused(
+    observation: dict[str, Any], normalised: bool, words: list[str]
+) -> None:
+    environment = {"id": "A-v0", "observation": observation, "action": {"kind": "discrete", "n": 2}}
+    raw = {
+        "name": "a",
+        "environment": environment,
+        "policy": {"kind": "tabular"},
+        "normalizer": {"enabled": normalised},
+    }
+    with pytest.raises(SpecError) as caught:
+        run_spec.parse(raw)
+    assert all(word in str(caught.value) for word in words)
 
 
 @pytest.mark.parametrize(("sections", "words"), MISTAKES, ids=lambda value: str(value)[:50])

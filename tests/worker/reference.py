@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -11,13 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol import noise
+from protocol.policies import choices
 from protocol.policy_file import to_tensors
 from protocol.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
-from protocol.spec import RunSpec, parse, seen_image
+from protocol.spec import RunSpec, parse, seen_choices, seen_image
 from protocol.streams import Domain, words
 from protocol.wrappers import ActionRepeat, FrameStack, RescaleObservation, RewardClip, Wrapper
 from worker.evaluation.jobs import EvaluationJob, Normalization
-from worker.policies import activations
+from worker.policies import activations, elementwise
 
 TOYS = "tests.worker.toy_environments"
 Numbers = Iterator[float] | None
@@ -152,7 +154,8 @@ def sigmoid(x: NDArray[np.float32]) -> NDArray[np.float32]:
 
 def start(spec: RunSpec) -> list[NDArray[np.float32]]:
     """What a policy remembers when an episode begins."""
-    return [np.zeros(n, np.float32) for n in spec.policy.hidden if spec.policy.kind == "gru"]
+    shapes = {"gru": (1,), "lstm": (2,)}.get(spec.policy.kind, ())
+    return [np.zeros((parts, n), np.float32) for n in spec.policy.hidden for parts in shapes]
 
 
 def remember(
@@ -161,18 +164,24 @@ def remember(
     seen: NDArray[np.float32],
     states: list[NDArray[np.float32]],
 ) -> NDArray[np.float32]:
-    """The readout of gated recurrent units, whose states are moved on."""
-    tensors = to_tensors(spec, row, None)
+    """The readout of recurrent units, whose states are moved on."""
+    tensors, kind = to_tensors(spec, row, None), spec.policy.kind
     current = seen
     for layer, state in enumerate(states):
-        part = {name: tensors[f"gru.{layer}.{name}"] for name in GATES}
+        part = {name: tensors[f"{kind}.{layer}.{name}"] for name in GATES}
         new = affine(part["weight_ih"], part["bias_ih"], current)
-        old = affine(part["weight_hh"], part["bias_hh"], state)
-        (r, z, n), (hr, hz, hn) = np.split(new, 3), np.split(old, 3)
-        reset, update = sigmoid(r + hr), sigmoid(z + hz)
-        current = (np.float32(1) - update) * tanh(n + reset * hn) + update * state
-        states[layer] = current
-    return affine(tensors["readout.weight"], tensors["readout.bias"], np.concatenate(states))
+        old = affine(part["weight_hh"], part["bias_hh"], state[0])
+        if kind == "gru":
+            (r, z, n), (hr, hz, hn) = np.split(new, 3), np.split(old, 3)
+            reset, update = sigmoid(r + hr), sigmoid(z + hz)
+            state[0] = (np.float32(1) - update) * tanh(n + reset * hn) + update * state[0]
+        else:
+            i, f, g, o = np.split(new + old, 4)
+            state[1] = sigmoid(f) * state[1] + sigmoid(i) * tanh(g)
+            state[0] = sigmoid(o) * tanh(state[1])
+        current = state[0]
+    head = tensors["readout.weight"], tensors["readout.bias"]
+    return affine(*head, np.concatenate([state[0] for state in states]))
 
 
 def outputs(
@@ -181,6 +190,14 @@ def outputs(
     """The last dense layer's outputs for one observation."""
     if spec.policy.kind == "cnn":
         return convolutional(spec, row, seen)
+    if spec.policy.kind == "tabular":
+        places, begin = [], 0
+        for many in choices(spec.environment.observation) or ():
+            places.append(int(np.argmax(seen[begin : begin + many])))
+            begin += many
+        table = row[: spec.tensors[0].size].reshape(*seen_choices(spec.environment), -1)
+        found: NDArray[np.float32] = table[tuple(places)]
+        return found
     current, begin = seen, 0
     for layer, (inputs, many) in enumerate(spec.layers):
         if layer:
@@ -223,7 +240,14 @@ def convolutional(
 
 def activated(spec: RunSpec, values: NDArray[np.float32]) -> NDArray[np.float32]:
     """What lies between the layers."""
-    return tanh(values) if spec.policy.activation == "tanh" else np.maximum(values, 0)
+    if spec.policy.activation == "tanh":
+        return tanh(values)
+    if spec.policy.activation == "relu":
+        return np.maximum(values, 0)
+    found = values.copy()
+    pointer = found.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+    elementwise.compiled(spec.policy.activation).ctypes(pointer, found.size)
+    return found
 
 
 def see(spec: RunSpec, observation: Any, view: Normalization | None) -> NDArray[np.float32]:

@@ -205,8 +205,10 @@ def test_a_value_outside_a_discrete_space_is_unsound(rung):
     assert not policy.sound(0)
 
 
-def recurrent_spec(hidden: list[int], inputs: int = 3, actions: int = 2) -> RunSpec:
-    return spec_of(hidden, inputs, actions, kind="gru")
+def recurrent_spec(
+    hidden: list[int], inputs: int = 3, actions: int = 2, kind: str = "gru"
+) -> RunSpec:
+    return spec_of(hidden, inputs, actions, kind=kind)
 
 
 def recurrent_outputs(spec: RunSpec, frames: Any, rows: Any) -> Any:
@@ -225,10 +227,11 @@ def recurrent_outputs(spec: RunSpec, frames: Any, rows: Any) -> Any:
     inputs=st.integers(1, 20),
     hidden=st.lists(st.integers(1, 12), min_size=1, max_size=3),
     actions=st.integers(1, 12),
+    kind=st.sampled_from(["gru", "lstm"]),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_recurrent_units_are_the_plain_sums_in_order(inputs, hidden, actions, seed):
-    spec = recurrent_spec(hidden, inputs, actions)
+def test_recurrent_units_are_the_plain_sums_in_order(inputs, hidden, actions, kind, seed):
+    spec = recurrent_spec(hidden, inputs, actions, kind)
     rng = np.random.default_rng(seed)
     rows = rng.normal(0, 1, (3, spec.size)).astype(np.float32)
     frames = rng.normal(0, 3, (4, 3, inputs)).astype(np.float32)
@@ -240,27 +243,29 @@ def test_recurrent_units_are_the_plain_sums_in_order(inputs, hidden, actions, se
             np.testing.assert_array_equal(found[step, lane], expected)
 
 
-def test_recurrent_units_agree_with_torch():
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_recurrent_units_agree_with_torch(kind):
     torch = pytest.importorskip("torch")
-    spec = recurrent_spec([8, 8], 6, 3)
+    spec = recurrent_spec([8, 8], 6, 3, kind)
     row = reference.theta(spec, 3)
     tensors = {name: torch.from_numpy(t) for name, t in to_tensors(spec, row, None).items()}
-    units = torch.nn.GRU(6, 8, num_layers=2)
+    units = getattr(torch.nn, kind.upper())(6, 8, num_layers=2)
     # Ours are named gru.<layer>.<name>, those of a torch GRU <name>_l<layer>.
     units.load_state_dict(
         {
-            f"{name}_l{layer}": tensors[f"gru.{layer}.{name}"]
+            f"{name}_l{layer}": tensors[f"{kind}.{layer}.{name}"]
             for layer in (0, 1)
             for name in reference.GATES
         }
     )
     frames = np.random.default_rng(4).normal(size=(30, 5, 6)).astype(np.float32)
     found = recurrent_outputs(spec, frames, np.tile(row, (5, 1)))
-    state = torch.zeros(2, 5, 8)
+    state = None
     with torch.no_grad():
         for step in range(30):
             _, state = units(torch.from_numpy(frames[step : step + 1]), state)
-            remembered = torch.cat([state[0], state[1]], dim=1)
+            hidden = state if kind == "gru" else state[0]
+            remembered = torch.cat([hidden[0], hidden[1]], dim=1)
             expected = remembered @ tensors["readout.weight"].T + tensors["readout.bias"]
             np.testing.assert_allclose(found[step], expected.numpy(), rtol=2e-5, atol=2e-5)
 
@@ -269,10 +274,11 @@ def test_recurrent_units_agree_with_torch():
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.integers(1, 4)), max_size=8),
     st.randoms(use_true_random=False),
+    st.sampled_from(["gru", "lstm"]),
 )
-def test_an_episode_is_remembered_from_its_begin_and_by_its_lane_alone(episodes, order):
+def test_an_episode_is_remembered_from_its_begin_and_by_its_lane_alone(episodes, order, kind):
     """Episodes of (lane, row, steps), one after the other in a lane, lanes moved at random."""
-    spec = recurrent_spec([3, 4])
+    spec = recurrent_spec([3, 4], kind=kind)
     rng = np.random.default_rng(1)
     rows = rng.normal(size=(6, spec.size)).astype(np.float32)
     frames = rng.normal(size=(4, 3)).astype(np.float32)

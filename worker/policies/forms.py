@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from protocol import networks
-from protocol.spec import RunSpec, seen_image
+from protocol.spec import RunSpec, seen_choices, seen_image
 
 States = tuple[Tensor, ...]
 NAMED_OTHERWISE: dict[str, Callable[[Tensor], Tensor]] = {
@@ -61,6 +61,41 @@ class Gru(nn.Module):
         return self.readout(torch.cat(moved, 1)), tuple(moved)
 
 
+class Lstm(nn.Module):
+    """`lstm`."""
+
+    def __init__(self, inputs: int, hidden: tuple[int, ...], outputs: int) -> None:
+        super().__init__()
+        self.lstm = nn.ModuleList(map(nn.LSTMCell, (inputs, *hidden), hidden))
+        self.readout = nn.Linear(sum(hidden), outputs)
+
+    def forward(
+        self, observations: Tensor, states: tuple[States, ...] | None = None
+    ) -> tuple[Tensor, tuple[States, ...]]:
+        """Outputs, shape (batch, outputs), and the layers' states, each with its cell."""
+        current, moved = observations.flatten(1), []
+        for number, cell in enumerate(self.lstm):
+            moved.append(cell(current, None if states is None else states[number]))
+            current = moved[-1][0]
+        return self.readout(torch.cat([state for state, _ in moved], 1)), tuple(moved)
+
+
+class Table(nn.Module):
+    """`tabular`."""
+
+    def __init__(self, choices: tuple[int, ...], outputs: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(math.prod(choices), outputs)
+        self._choices = choices
+
+    def forward(self, observations: Tensor) -> Tensor:
+        """Outputs, shape (batch, outputs)."""
+        place = torch.zeros(len(observations), dtype=torch.int64, device=observations.device)
+        for chosen in observations.flatten(1).split(self._choices, 1):
+            place = place * chosen.shape[1] + chosen.argmax(1)
+        return self.table(place)
+
+
 class Cnn(Dense):
     """`cnn`."""
 
@@ -99,6 +134,10 @@ def form(spec: RunSpec) -> nn.Module:
     inputs, outputs = spec.environment.observation.size, spec.environment.action.size
     if spec.policy.kind == "gru":
         made: nn.Module = Gru(inputs, spec.policy.hidden, outputs)
+    elif spec.policy.kind == "lstm":
+        made = Lstm(inputs, spec.policy.hidden, outputs)
+    elif spec.policy.kind == "tabular":
+        made = Table(seen_choices(spec.environment), outputs)
     elif spec.policy.kind == "cnn":
         made = Cnn(spec)
     else:

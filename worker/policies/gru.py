@@ -71,8 +71,9 @@ def forward(
                 value = tanh(new[2 * units + i] + reset * old[2 * units + i])
                 state[i] = (ONE - update) * value + update * state[i]
             current, begin, before = state, end, before + units
-        weights = row[begin : row.size - outputs.shape[1]]
-        dense(states[lane], weights, row[row.size - outputs.shape[1] :], outputs[position])
+        middle = begin + before * outputs.shape[1]
+        biases = row[middle : middle + outputs.shape[1]]
+        dense(states[lane], row[begin:middle], biases, outputs[position])
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from protocol.spec import RunSpec
@@ -9,13 +10,17 @@ from worker.policies import devices
 from worker.policies.cnn import CnnPolicy
 from worker.policies.dense import DensePolicy
 from worker.policies.gru import GruPolicy
+from worker.policies.lstm import LstmPolicy
 from worker.policies.policy import Policy
+from worker.policies.tabular import TabularPolicy
 
-BUILT_IN: dict[str, type[DensePolicy] | type[GruPolicy] | type[CnnPolicy]] = {
+BUILT_IN: dict[str, Callable[[RunSpec, int], Policy]] = {
     "linear": DensePolicy,
     "mlp": DensePolicy,
     "gru": GruPolicy,
+    "lstm": LstmPolicy,
     "cnn": CnnPolicy,
+    "tabular": TabularPolicy,
 }
 
 
