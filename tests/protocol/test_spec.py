@@ -64,15 +64,6 @@ ACTIONS = BOUNDED | st.builds(Discrete, n=st.integers(1, 20), start=st.integers(
 SECTIONS = ("strategy", "optimizer", "normalizer", "pool", "centre", "stop")
 
 CHOSEN = {
-    "optimizer": {
-        "kind": st.sampled_from([kind for kind in optimizers.OPTIMIZERS if kind != "novograd"]),
-        "arguments": st.just({}),
-    }
-}
-"""Fields of sections whose values depend on each other, or on what is registered."""
-
-
-CHOSEN = {
     "strategy": {
         "kind": st.just("openai-es"),
         "shaping": st.sampled_from([None, *strategies.SHAPINGS]),
@@ -81,6 +72,10 @@ CHOSEN = {
     | dict.fromkeys(
         ("elites", "sigma_rate", "sigma_change", "extra_noise", "extra_noise_updates"), st.none()
     ),
+    "optimizer": {
+        "kind": st.sampled_from([kind for kind in optimizers.OPTIMIZERS if kind != "novograd"]),
+        "arguments": st.just({}),
+    },
 }
 """Fields of sections whose values depend on each other, or on what is registered."""
 
