@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from numba import njit, types
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 from numpy.typing import NDArray
 
 from protocol.normalizer import LIMIT
@@ -230,21 +230,33 @@ def add_table_sum(
                     out[chunk + i] += weight[row] * table[np.uint16(word >> shift)]
 
 
+def size_at(scale: Any, j: int) -> np.float32:
+    """The scale of parameter j: of all where it is one number, else its own."""
+    raise NotImplementedError("this is for compiled code")
+
+
+@overload(size_at, strict=False)  # the lambdas have no annotations
+def _size_at(scale: Any, j: Any) -> Any:
+    if isinstance(scale, types.Array):
+        return lambda scale, j: scale[j]
+    return lambda scale, j: scale
+
+
 @njit(cache=True, nogil=True)
 def rademacher_members(
     run_seed: np.uint64,
     start: int,
     per_direction: int,
     theta: NDArray[np.float32],
-    scale: np.float32,
+    scale: np.float32 | NDArray[np.float32],
     order: NDArray[np.int32],
     out: NDArray[np.float32],
 ) -> None:
     """Rows 2 i and 2 i + 1 of `out` become theta + and - scale * direction (start + i); with one
     member per direction row i becomes theta + scale * direction (start + i).
 
-    Column j of `theta` and `out` is parameter order[j]. Eight directions are put in order at once,
-    as bytes, so that the rows are written straight through.
+    Column j of `theta`, of a `scale` that is no number, and of `out` is parameter order[j]. Eight
+    directions are put in order at once, as bytes, so that the rows are written straight through.
     """
     size, end = theta.size, start + out.shape[0] // per_direction
     pages = (size + CHUNK - 1) // CHUNK
@@ -270,11 +282,13 @@ def rademacher_members(
                 plus = out[row, chunk : chunk + length]
                 if per_direction == 1:
                     for j in range(length):
-                        plus[j] = centre[j] + (scale if ordered[j] & mask else -scale)
+                        size_here = size_at(scale, chunk + j)
+                        plus[j] = centre[j] + (size_here if ordered[j] & mask else -size_here)
                     continue
                 minus = out[row + 1, chunk : chunk + length]
                 for j in range(length):
-                    step = scale if ordered[j] & mask else -scale
+                    size_here = size_at(scale, chunk + j)
+                    step = size_here if ordered[j] & mask else -size_here
                     plus[j] = centre[j] + step
                     minus[j] = centre[j] - step
 
@@ -286,7 +300,7 @@ def table_members(
     per_direction: int,
     table: NDArray[np.int16],
     theta: NDArray[np.float32],
-    scale: np.float32,
+    scale: np.float32 | NDArray[np.float32],
     order: NDArray[np.int32],
     out: NDArray[np.float32],
 ) -> None:
@@ -299,11 +313,11 @@ def table_members(
         plus = out[per_direction * i]
         if per_direction == 1:
             for j in range(size):
-                plus[j] = theta[j] + scale * np.float32(table[halves[order[j]]])
+                plus[j] = theta[j] + size_at(scale, j) * np.float32(table[halves[order[j]]])
             continue
         minus = out[2 * i + 1]
         for j in range(size):
-            step = scale * np.float32(table[halves[order[j]]])
+            step = size_at(scale, j) * np.float32(table[halves[order[j]]])
             plus[j] = theta[j] + step
             minus[j] = theta[j] - step
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -35,6 +35,7 @@ __all__ = [
     "members",
     "require_exact",
     "require_exact_moment",
+    "scale",
     "second_moment",
     "stream",
     "unit",
@@ -44,6 +45,9 @@ __all__ = [
 RADEMACHER = "rademacher"
 GAUSSIAN = "gaussian"
 KINDS = (RADEMACHER, GAUSSIAN)
+
+Spread: TypeAlias = float | NDArray[np.float64] | NDArray[np.float32]
+"""Sizes of perturbations: of all parameters, or one for each, shape (size,)."""
 
 DIRECTION_LIMIT = 1 << 63
 SUM_LIMIT = 1 << 53  # a sum below it is the same number in float64
@@ -120,7 +124,7 @@ def member(
     direction: int,
     sign: int,
     theta: NDArray[np.float32],
-    sigma: float,
+    sigma: Spread,
 ) -> NDArray[np.float32]:
     """The parameters of one member: theta + float32(sigma * unit * sign) * float32(noise).
 
@@ -129,12 +133,13 @@ def member(
     Args:
         sign: +1, or -1 for the mirrored member.
         theta: shape (size,).
-        sigma: size of the perturbation, in standard deviations of the noise.
+        sigma: size of the perturbation, in standard deviations of the noise; of all parameters, or
+            one for each, shape (size,).
     """
     if sign not in (1, -1):
         raise ValueError(f"sign {sign}: must be 1 or -1")
     noise = directions(kind, run_seed, direction, 1, theta.size)[0].astype(np.float32)
-    product = np.float32(sigma * unit(kind) * sign) * noise
+    product = scale(kind, sigma, sign) * noise
     return theta.astype(np.float32, copy=False) + product
 
 
@@ -144,7 +149,7 @@ def members(
     first_direction: int,
     count: int,
     theta: NDArray[np.float32],
-    sigma: float,
+    sigma: Spread,
     out: NDArray[np.float32] | None = None,
     order: NDArray[np.int32] | None = None,
     per_direction: int = 2,
@@ -155,8 +160,8 @@ def members(
         theta: float32, shape (size,).
         sigma: as in `member`.
         out: float32, C-contiguous, shape (per_direction * count, size); made where there is none.
-        order: int32, shape (size,), a permutation: entry j of `theta` and of each row is parameter
-            order[j]. Parameter j where there is none.
+        order: int32, shape (size,), a permutation: entry j of `theta`, of a `sigma` for each and of
+            each row is parameter order[j]. Parameter j where there is none.
         per_direction: 2 with the mirrored ones, or 1.
 
     Returns:
@@ -180,13 +185,15 @@ def members(
         raise ValueError(
             f"order of shape {order.shape}, {order.dtype}: must be {theta.shape}, int32"
         )
-    seed, scale = np.uint64(run_seed), np.float32(sigma * unit(kind))
+    seed, worth = np.uint64(run_seed), scale(kind, sigma)
+    if worth.shape not in ((), theta.shape):
+        raise ValueError(f"sigmas of shape {worth.shape}: must be {theta.shape}, or one number")
     if kind == RADEMACHER:
-        kernels.rademacher_members(seed, first_direction, per_direction, theta, scale, order, out)
+        kernels.rademacher_members(seed, first_direction, per_direction, theta, worth, order, out)
     else:
         first = np.uint64(first_direction)
         table = gaussian_table()
-        kernels.table_members(seed, first, per_direction, table, theta, scale, order, out)
+        kernels.table_members(seed, first, per_direction, table, theta, worth, order, out)
     return out
 
 
@@ -285,6 +292,16 @@ def require_exact(weight: int, noise: int, limit: int = SUM_LIMIT) -> None:
             f"weights of total size {weight} on noise up to {noise}: the product must stay below "
             f"2**{limit.bit_length() - 1} to be exact; use smaller weights or fewer members"
         )
+
+
+def scale(kind: str, sigma: Spread, sign: int = 1) -> np.float32 | NDArray[np.float32]:
+    """What an integer of the noise is worth in a member: one number, or one for each parameter.
+
+    Sigmas may be given as float32: the unit is a power of two, so they are rounded once anyway.
+    """
+    if isinstance(sigma, np.ndarray):
+        return (sigma.astype(np.float64) * unit(kind) * sign).astype(np.float32)
+    return np.float32(sigma * unit(kind) * sign)
 
 
 def require_exact_moment(weight: int) -> None:

@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +93,11 @@ class State:
     def spread(self) -> float | Vector:
         """The size of the perturbations as `protocol.noise.member` takes it."""
         return self.sigma if self.sigmas is None else self.sigmas
+
+    @property
+    def basis(self) -> NDArray[np.float32]:
+        """What members are made of besides `sigma`; see `basis`."""
+        return basis(self.theta, self.sigmas)
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,6 +253,11 @@ def apply(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> State:
         sigmas=adapted.sigmas,
         memory=adapted.memory,
     )
+
+
+def basis(theta: NDArray[np.float32], sigmas: NDArray[Any] | None) -> NDArray[np.float32]:
+    """Theta, and after it the sigmas as float32 if there are some: shape (size,) or (2 * size,)."""
+    return theta if sigmas is None else np.concatenate([theta, sigmas], dtype=np.float32)
 
 
 def params_digest(theta: NDArray[np.float32]) -> bytes:

@@ -379,7 +379,7 @@ class Daemon:
         if giving is None:
             assert self._evaluators is not None
             giving = asyncio.ensure_future(
-                self._evaluators.set_theta(point.version, point.theta, point.normalization)
+                self._evaluators.set_theta(point.version, point.basis, point.normalization)
             )
             self._thetas[point.version] = giving
         try:

@@ -22,7 +22,8 @@ from worker.evaluation.jobs import Normalization
 class Point:
     """What evaluations need of a version; `digest` proves `theta` (float32, shape (size,)).
 
-    `cap`: steps after which members' episodes are cut; 0 where none is for that.
+    `cap`: steps after which members' episodes are cut; 0 where none is for that. `sigmas`: float32,
+    one for each parameter, where `sigma` is not that of all.
     """
 
     version: int
@@ -31,6 +32,12 @@ class Point:
     sigma: float
     normalization: Normalization | None
     cap: int = 0
+    sigmas: NDArray[np.float32] | None = None
+
+    @property
+    def basis(self) -> NDArray[np.float32]:
+        """What evaluation processes get: theta, then the sigmas if there are some."""
+        return state.basis(self.theta, self.sigmas)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,5 +86,6 @@ def _step(reached: State, digest: bytes) -> Step:
         sigma=reached.sigma,
         normalization=None if statistics is None else Normalization.of(statistics),
         cap=reached.cap or 0,
+        sigmas=None if reached.sigmas is None else reached.sigmas.astype(np.float32),
     )
     return Step(reached, point)

@@ -80,7 +80,7 @@ class Learner:
                 self.spec.members_per_direction,
             )
             view = Normalization.of(state.normalizer) if state.normalizer else None
-            known = self._known[key] = self._lanes.evaluate(job, state.theta, view)
+            known = self._known[key] = self._lanes.evaluate(job, state.basis, view)
         return known
 
     def learn(self, closed: CloseBatch) -> float:

@@ -147,6 +147,33 @@ def test_members_are_two_roundings_of_theta_and_noise(kind, seed, start, count, 
             assert np.array_equal(made[2 * i + (sign < 0)], alone)
 
 
+@given(KINDS, SEEDS, STARTS, st.integers(0, 19), SIZES, st.sampled_from([1, 2]))
+@settings(deadline=None)
+def test_a_sigma_for_each_parameter_rounds_twice_as_well(kind, seed, start, count, size, each):
+    theta = vectors.theta(size) - np.float32(5)
+    sigmas = np.linspace(1e-4, 2.0, size) / 3
+    order = np.random.default_rng(size).permutation(size).astype(np.int32)
+    made = noise.members(
+        kind, seed, start, count, theta[order], sigmas[order], order=order, per_direction=each
+    )
+    for i, row in enumerate(noise.directions(kind, seed, start, count, size)):
+        product = (sigmas * noise.unit(kind)).astype(np.float32) * row.astype(np.float32)
+        for mirror, sign in enumerate((1, -1)[:each]):
+            alone = noise.member(kind, seed, start + i, sign, theta, sigmas)
+            assert np.array_equal(alone, theta + np.float32(sign) * product)
+            assert np.array_equal(made[each * i + mirror], alone[order])
+
+
+def test_one_sigma_for_all_is_that_sigma_for_each():
+    theta = vectors.theta(70)
+    for kind in noise.KINDS:
+        one = noise.members(kind, 5, 3, 9, theta, 0.1)
+        for dtype in (np.float32, np.float64):
+            assert np.array_equal(noise.members(kind, 5, 3, 9, theta, np.full(70, 0.1, dtype)), one)
+    with pytest.raises(ValueError, match=r"sigmas of shape \(69,\): must be \(70,\)"):
+        noise.members("gaussian", 5, 3, 9, theta, np.full(69, 0.1))
+
+
 @given(KINDS, SEEDS, STARTS, st.integers(0, 19), SIZES)
 @settings(deadline=None)
 def test_members_without_mirror_are_every_other_one(kind, seed, start, count, size):

@@ -390,10 +390,12 @@ def returns(
     job: EvaluationJob,
     parameters: NDArray[np.float32],
     view: Normalization | None = None,
+    sigmas: NDArray[np.float32] | None = None,
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Returns and lengths of a job of members with seeding `pair`, cut at the job's own cap."""
+    sigma = job.sigma if sigmas is None else sigmas
     rows = noise.members(
-        spec.strategy.noise, spec.seed, job.first, job.count, parameters, job.sigma
+        spec.strategy.noise, spec.seed, job.first, job.count, parameters, sigma
     ).reshape(job.count, 2, -1)
     values, lengths = np.zeros((job.count, 2)), np.zeros((job.count, 2), np.int64)
     for d in range(job.count):

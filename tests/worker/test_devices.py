@@ -80,6 +80,11 @@ def test_members_of_a_device_are_those_of_the_protocol_bit_for_bit(kind, first, 
     mirrorless = alone.room(count)
     alone.members(first, count, theta, 0.37, mirrorless)
     np.testing.assert_array_equal(mirrorless.numpy(), expected[::2])
+    sigmas = np.linspace(0.01, 1.0, theta.size)
+    policy.members(first, count, theta, sigmas, rows)
+    np.testing.assert_array_equal(
+        rows.numpy(), noise.members(kind, spec.seed, first, count, theta, sigmas)
+    )
     if count > 1:
         policy.members(first + 1, 1, theta, 0.37, rows)
         np.testing.assert_array_equal(rows[:2].numpy(), expected[2:4])

@@ -50,6 +50,23 @@ def test_members_without_mirror_return_as_they_do_beside_it(noise_kind, sections
         assert found.observed is not None and found.observed.count == found.lengths.sum()
 
 
+@pytest.mark.parametrize("policy", [{"hidden": [6, 7]}, {"kind": "gru", "hidden": [5]}])
+def test_sigmas_behind_theta_are_those_of_the_members(policy):
+    spec = run_spec("CartPole-v1", policy=policy, strategy={"noise": "gaussian"})
+    theta, job = reference.theta(spec), members(2, 5)
+    sigmas = np.linspace(1.0, 0.01, spec.size).astype(np.float32)
+    basis = np.concatenate([theta, sigmas])
+    expected, lengths = reference.returns(spec, job, theta, sigmas=sigmas)
+    found = lanes_of(spec, 3).evaluate(job, basis)
+    np.testing.assert_array_equal(found.returns, expected)
+    np.testing.assert_array_equal(found.lengths, lengths)
+    assert (reference.returns(spec, job, theta)[0] != expected).any()
+    centre = EvaluationJob("centre", 0, 0, 4)
+    assert_same(
+        lanes_of(spec, 3).evaluate(centre, basis), lanes_of(spec, 3).evaluate(centre, theta)
+    )
+
+
 @pytest.mark.parametrize(
     ("environment_id", "sections"),
     [

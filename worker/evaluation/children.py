@@ -177,7 +177,8 @@ class Evaluators:
         """Give all children a version's parameters, to be kept until `drop`.
 
         Args:
-            theta: float32, shape (size,).
+            theta: float32, shape (size,); of a version that has a sigma for each parameter, these
+                follow.
             normalization: of the version, where the spec has the normaliser on.
 
         Raises:

@@ -97,6 +97,7 @@ class InPlay:
 
     Attributes:
         theta: float32, shape (size,), in the policy's order.
+        sigmas: likewise, where each parameter has its own; else None.
         unbegun: consecutive pieces, each of which fits into memory.
         blocks: those that are in play.
     """
@@ -105,10 +106,12 @@ class InPlay:
         self,
         pieces: list[EvaluationJob],
         theta: NDArray[np.float32],
+        sigmas: NDArray[np.float32] | None,
         view: View,
         normalization: Normalization | None,
     ) -> None:
-        self.theta, self.view, self.normalization = theta, view, normalization
+        self.theta, self.sigmas = theta, sigmas
+        self.view, self.normalization = view, normalization
         self.unbegun = deque(pieces)
         self.blocks: list[Block] = []
         self._finished: list[Evaluation] = []
@@ -185,7 +188,8 @@ class Lanes:
         """The returns of a job, less those that `pulse` took; there are always some left.
 
         Args:
-            theta: float32, shape (size,), of the job's version.
+            theta: float32, shape (size,), of the job's version; where that has a sigma for each
+                parameter instead of the job's, these follow.
             normalization: of the job's version, where the spec has the normaliser on.
             pulse: called before every step of the lanes; what it raises ends the job.
 
@@ -214,7 +218,9 @@ class Lanes:
         as those of `evaluate`."""
         views = (one.view for one in self._jobs if one.normalization is normalization)
         view = next(views, None) or self._room.view(normalization)
-        playing = InPlay(self._pieces(job), theta[self.policy.order], view, normalization)
+        order, size = self.policy.order, self.spec.size
+        sigmas = theta[size:][order] if theta.size > size else None
+        playing = InPlay(self._pieces(job), theta[:size][order], sigmas, view, normalization)
         self._jobs.append(playing)
         return playing
 
@@ -246,12 +252,13 @@ class Lanes:
         self._free += free
         return self._end() if self._free else []
 
-    def build(self, job: EvaluationJob, theta: NDArray[np.float32], rows: Any) -> None:
-        """Write what a block plays to the first rows; it and `theta` in the policy's order."""
-        if job.kind == "centre":
-            self.policy.centre(theta, rows)
+    def build(self, piece: EvaluationJob, of: InPlay, rows: Any) -> None:
+        """Write what a block plays to the first rows, in the policy's order."""
+        if piece.kind == "centre":
+            self.policy.centre(of.theta, rows)
         else:
-            self.policy.members(job.first, job.count, theta, job.sigma, rows)
+            sigma = piece.sigma if of.sigmas is None else of.sigmas
+            self.policy.members(piece.first, piece.count, of.theta, sigma, rows)
 
     def close(self) -> None:
         """Close all environments."""
@@ -272,7 +279,7 @@ class Lanes:
             return None
         piece = job.unbegun.popleft()
         observed = self.spec.normalizer.enabled and job.normalization is not None
-        self.build(piece, job.theta, place.parameters)
+        self.build(piece, job, place.parameters)
         block = Block(self.spec, piece, place, observed, self.instances, self.policy)
         job.blocks.append(block)
         self._blocks.append((block, job))

@@ -42,13 +42,13 @@ class DevicePolicy(ModulePolicy):
         first: int,
         count: int,
         theta: NDArray[np.float32],
-        sigma: float,
+        sigma: noise.Spread,
         room: Tensor,
     ) -> None:
         """Members on the device, bit for bit those of `protocol.noise`; see `Policy.members`."""
         kind, seed = self._noise
         per_direction = self._per_direction
-        scale = float(np.float32(sigma * noise.unit(kind)))
+        scale = torch.from_numpy(np.asarray(noise.scale(kind, sigma))).to(self.device)
         with torch.inference_mode():
             centre = torch.from_numpy(np.array(theta, dtype=np.float32)).to(self.device)
             parts = self._signs if kind == noise.RADEMACHER else self._values

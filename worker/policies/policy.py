@@ -113,7 +113,7 @@ class Policy(ABC):
         first: int,
         count: int,
         theta: NDArray[np.float32],
-        sigma: float,
+        sigma: noise.Spread,
         room: Any,
     ) -> None:
         """Write the members of so many directions, + and -, or + alone, to the first rows of a
@@ -121,6 +121,7 @@ class Policy(ABC):
 
         Args:
             theta: shape (size,), in the policy's `order`, as members are.
+            sigma: one number, or as `theta` one for each parameter.
         """
         kind, seed = self._noise
         per_direction = self._per_direction
