@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
+MOST_PRODUCTS = 1 << 33
+"""That making a tensor's weights orthonormal may take: some 10 s."""
+
 
 class Tensor(NamedTuple):
     """A part of the parameters, row-major: weights (outputs, inputs), of a convolution (channels,
@@ -127,3 +130,8 @@ def convolutional(
 def layers(tensors: Iterable[Tensor]) -> tuple[tuple[int, int], ...]:
     """(inputs, outputs) of each tensor of weights."""
     return tuple((tensor.inputs, tensor.shape[0]) for tensor in tensors if tensor.inputs)
+
+
+def products(tensor: Tensor) -> int:
+    """How many it takes to make a tensor's weights orthonormal; 0 for biases."""
+    return tensor.size * min(tensor.shape[0], tensor.inputs)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from protocol import normalizer, optimizers, snapshot, state
 from protocol.cap import Cap
+from protocol.initialisation import initial_theta
 from protocol.messages import Update
 from protocol.packing import WireError, unpack_integers
 from protocol.spec import LONGEST_EPISODE, EnvironmentSpec, RunSpec
@@ -48,8 +49,12 @@ def _cap(environment: EnvironmentSpec) -> Cap | None:
 def initial_state(spec: RunSpec) -> State:
     """Version 0, where the spec alone defines it: not with `given` initialisation."""
     policy = spec.policy
-    theta = state.initial_theta(
-        spec.seed, spec.tensors, policy.initialisation, policy.initial_scale
+    theta = initial_theta(
+        spec.seed,
+        spec.tensors,
+        policy.initialisation,
+        policy.initial_scale,
+        policy.final_scale,
     )
     return state.initial_state(arithmetic(spec), theta, spec.strategy.sigma)
 

@@ -108,6 +108,7 @@ class PolicySpec(Section, frozen=True, kw_only=True):
         "module",
         "arguments",
         "parameters",
+        "final_scale",
     )
 
     kind: Literal["linear", "mlp", "gru", "lstm", "cnn", "tabular", "module"] = "mlp"
@@ -136,8 +137,9 @@ class PolicySpec(Section, frozen=True, kw_only=True):
     """Of a `module`: names and shapes of its parameters, read from it when the run is made."""
     squash: Literal["clip", "tanh"] = "clip"
     """How outputs become continuous actions: clipped to the bounds, or tanh scaled to them."""
-    initialisation: Literal["zero", "scaled", "given"] = "scaled"
-    """`zero`; `scaled`: normal noise divided by the square root of a layer's inputs; `given`: the
+    initialisation: Literal["zero", "scaled", "orthogonal", "given"] = "scaled"
+    """`zero`; `scaled`: normal noise divided by the square root of a layer's inputs; `orthogonal`:
+    weights whose rows, or columns where these are fewer, are orthonormal; `given`: the
     snapshot of version 0 that `initial_digest` proves, as `shoal fork` writes it. A `module`'s
     own initial parameters are `given`, and the default there."""
     initial_digest: Annotated[
@@ -145,7 +147,9 @@ class PolicySpec(Section, frozen=True, kw_only=True):
     ] = ""
     """Of `given`: digest of the state of version 0."""
     initial_scale: Annotated[float, msgspec.Meta(gt=0.0, le=100.0)] = 1.0
-    """Factor of the `scaled` noise."""
+    """Factor of `scaled` and `orthogonal` weights."""
+    final_scale: Annotated[float, msgspec.Meta(ge=0.0, le=100.0)] = 1.0
+    """Factor of the weights of the last layer besides; 0: it begins with zeros."""
     choice: Literal["argmax", "sample"] = "argmax"
     """How outputs become discrete actions: the largest wins, or one is drawn with the probabilities
     that their softmax gives, by a stream of the episode's seed."""
@@ -541,6 +545,14 @@ def _check_together(spec: RunSpec) -> None:
             f"the policy has {spec.size:.3g} parameters, over the limit of {MAX_PARAMETERS:,}: "
             "use smaller layers in policy.hidden, or an environment with smaller observations"
         )
+    if spec.policy.initialisation == "orthogonal":
+        for tensor in spec.tensors:
+            if networks.products(tensor) > networks.MOST_PRODUCTS:
+                raise SpecError(
+                    f'policy.initialisation is "orthogonal" with {tensor.name} of shape '
+                    f"{tensor.shape}, which would take minutes on each machine: use "
+                    '"scaled", or narrower layers in policy.hidden'
+                )
     parts = list(spaces.leaves(spec.environment.action))
     if spec.policy.choice == "sample" and all(isinstance(part, Box) for part in parts):
         raise SpecError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from protocol import noise, normalizer
 from protocol.cap import Cap
 from protocol.errors import ShoalError
-from protocol.networks import Tensor
 from protocol.normalizer import NormalizerState, ObservationSums
 from protocol.optimizers import Optimizer, Slots, Vector
 from protocol.optimizers.base import blocks
@@ -143,39 +142,6 @@ class UpdateTerms:
     episodes: int = 0
     steps: int = 0
     scalars: tuple[float, ...] = ()
-
-
-def initial_theta(
-    run_seed: int, tensors: Iterable[Tensor], kind: str, scale: float
-) -> NDArray[np.float32]:
-    """The parameters of version 0, the same on every peer.
-
-    Args:
-        run_seed: of the run.
-        tensors: what the parameters are, in order.
-        kind: "zero"; or "scaled": weights are the quantised normal noise of stream
-            (run_seed, initialisation, number of the tensor of weights) times
-            scale / sqrt(inputs), biases are zero.
-        scale: standard deviation of a weight of an output with one input.
-
-    Returns:
-        float32, shape (size,).
-    """
-    if kind not in ("zero", "scaled"):
-        raise ShoalError(f"initialisation {kind!r}: must be one of zero, scaled")
-    parts, number = [], 0
-    for tensor in tensors:
-        values = np.zeros(tensor.size, dtype=np.float32)
-        if kind == "scaled" and tensor.inputs:
-            halves = noise.stream(
-                run_seed, noise.Domain.INITIALISATION, number, 2 * tensor.size
-            ).view("<u2")
-            normal = noise.gaussian_table()[halves].astype(np.float64)
-            factor = noise.unit(noise.GAUSSIAN) * scale / math.sqrt(tensor.inputs)
-            values = (normal * factor).astype(np.float32)
-            number += 1
-        parts.append(values)
-    return np.concatenate(parts)
 
 
 def initial_state(arithmetic: Arithmetic, theta: NDArray[np.float32], sigma: float) -> State:

@@ -204,6 +204,10 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"pool": {"stale_share": 1.5}}, ["pool.stale_share is 1.5", "at most 1"]),
     ({"policy": {"hidden": [32, 0]}}, ["policy.hidden[1] is 0", "at least 1"]),
     ({"policy": {"hidden": []}}, ["policy.hidden is empty", 'policy.kind = "linear"']),
+    (
+        {"policy": {"hidden": [4096, 4096], "initialisation": "orthogonal"}},
+        ["layers.1.weight of shape (4096, 4096)", 'use "scaled"'],
+    ),
     ({"policy": {"kind": "tabular"}}, ['policy.kind is "tabular"', "not all discrete"]),
     ({"policy": {"kind": "module"}}, ["policy.module ''", "package.module:Class"]),
     ({"policy": {"module": "nets:Net"}}, ['policy.kind is "mlp"', "others name none"]),

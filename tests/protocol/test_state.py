@@ -12,7 +12,6 @@ from numpy._core import _multiarray_umath
 
 from protocol import noise, normalizer, optimizers, snapshot
 from protocol.errors import ShoalError
-from protocol.networks import dense, recurrent
 from protocol.state import (
     Arithmetic,
     CohortTerms,
@@ -20,7 +19,6 @@ from protocol.state import (
     apply,
     check_denormals,
     initial_state,
-    initial_theta,
     params_digest,
     params_hash,
 )
@@ -175,38 +173,7 @@ def test_weights_that_are_only_together_too_large_are_refused(arithmetic):
         apply(arithmetic, start(arithmetic), terms(large, large, cohort()))
 
 
-def test_zero_start():
-    assert not initial_theta(1, dense((4, 8, 2)), "zero", 1.0).any()
-
-
-def test_scaled_start_has_the_deviation_of_its_inputs_and_no_bias():
-    theta = initial_theta(7, dense((100, 300, 10)), "scaled", 0.5)
-    assert theta.dtype == np.float32 and theta.shape == (100 * 300 + 300 + 300 * 10 + 10,)
-    first, bias, second, last = np.split(theta, np.cumsum([30_000, 300, 3000]))
-    assert not bias.any() and not last.any()
-    assert abs(first.std() / 0.05 - 1) < 0.02 and abs(second.std() * 300**0.5 / 0.5 - 1) < 0.05
-    assert abs(first.mean()) < 1e-3
-    assert not np.array_equal(theta, initial_theta(8, dense((100, 300, 10)), "scaled", 0.5))
-
-
-def test_scaled_start_is_pinned():
-    theta = initial_theta(2**64 - 1, dense((4, 32, 2)), "scaled", 1.0)
-    assert params_hash(theta) == "4a2a9318911066111ea1d46d2b5dbfc5"
-
-
-def test_each_tensor_of_weights_has_noise_of_its_own():
-    theta = initial_theta(7, recurrent(4, (5, 5), 2), "scaled", 1.0)
-    ends = np.cumsum([60, 75, 15, 15, 75, 75, 15, 15, 20, 2])
-    parts = np.split(theta, ends[:-1])
-    biases = [parts[i] for i in (2, 3, 6, 7, 9)]
-    assert not any(bias.any() for bias in biases)
-    assert len({parts[i][:15].tobytes() for i in (1, 4, 5)}) == 3
-    np.testing.assert_array_equal(parts[0], initial_theta(7, dense((4, 15)), "scaled", 1.0)[:60])
-
-
 def test_starts_that_do_not_fit_are_named(arithmetic):
-    with pytest.raises(ShoalError, match="'orthogonal': must be one of zero, scaled"):
-        initial_theta(1, dense((4, 2)), "orthogonal", 1.0)
     with pytest.raises(ShoalError, match=r"shape \(3,\): must be \(33,\)"):
         initial_state(arithmetic, np.zeros(3), 0.1)
     with pytest.raises(ShoalError, match="must be finite"):

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from protocol import kernels, networks, noise, normalizer, optimizers, snapshot, strategies
+from protocol.initialisation import initial_theta
 from protocol.state import (
     Arithmetic,
     CohortTerms,
@@ -22,7 +23,6 @@ from protocol.state import (
     UpdateTerms,
     apply,
     initial_state,
-    initial_theta,
     params_hash,
 )
 

@@ -33,7 +33,17 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "gru": ("ToyMiser-v0", {"policy": {"kind": "gru", "hidden": [9, 5], "squash": "tanh"}}),
-    "lstm": ("ToyMiser-v0", {"policy": {"kind": "lstm", "hidden": [9, 5], "squash": "tanh"}}),
+    "lstm": (
+        "ToyMiser-v0",
+        {
+            "policy": {
+                "kind": "lstm",
+                "hidden": [9, 5],
+                "squash": "tanh",
+                "initialisation": "orthogonal",
+            },
+        },
+    ),
     "drawn": ("ToyGarden-v0", {"policy": {"hidden": [8], "choice": "sample"}}),
     "cnn": (
         "ToyAlbum-v0",
