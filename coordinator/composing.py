@@ -18,7 +18,7 @@ from protocol.spec import RunSpec, SpecError
 if TYPE_CHECKING:
     from protocol.state import State
 
-AROUND_OPTIMIZERS = ("l2", "clip_norm", "lookahead_steps", "lookahead_alpha")
+AROUND_OPTIMIZERS = ("l2", "clip_norm", "lookahead_steps", "lookahead_alpha", "schedule")
 """Settings of an optimizer that mean the same for another kind."""
 DESCRIBE_TIMEOUT = 60.0
 """Seconds that an environment may take to tell its spaces."""

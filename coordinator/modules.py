@@ -48,7 +48,7 @@ def begin(raw: Mapping[str, Any], allowed: Sequence[str]) -> tuple[RunSpec, Stat
     # Compiled code, which only these runs need so early.
     from protocol import replay, snapshot, state
 
-    first = state.initial_state(replay.arithmetic(spec), theta, spec.strategy.sigma)
+    first = state.initial_state(replay.arithmetic(spec), theta, spec.strategy.sigma_at(0))
     policy = msgspec.structs.replace(spec.policy, initial_digest=snapshot.state_digest(first).hex())
     return msgspec.structs.replace(spec, policy=policy), first
 

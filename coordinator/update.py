@@ -117,8 +117,8 @@ def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: Cl
     terms = UpdateTerms(
         cohorts=_terms(cohorts, weighting),
         scale=weighting.scale,
-        learning_rate=spec.optimizer.learning_rate,
-        sigma=before.sigma,
+        learning_rate=spec.optimizer.learning_rate_at(before.version),
+        sigma=spec.strategy.sigma_at(before.version + 1),
         observations=_observations(spec, contributions),
         episodes=weighting.members * spec.environment.episodes,
         steps=sum(int(part.lengths[_valid(part)].sum()) for part in contributions),

@@ -56,7 +56,7 @@ def initial_state(spec: RunSpec) -> State:
         policy.initial_scale,
         policy.final_scale,
     )
-    return state.initial_state(arithmetic(spec), theta, spec.strategy.sigma)
+    return state.initial_state(arithmetic(spec), theta, spec.strategy.sigma_at(0))
 
 
 def terms(spec: RunSpec, update: Update) -> UpdateTerms:

@@ -19,6 +19,7 @@ from protocol.mistakes import explain
 from protocol.networks import Image, Tensor
 from protocol.packing import WireError, pack, unpack
 from protocol.policies import Activation, Arguments, Convolution, ModulePath, Parameter, Scalar
+from protocol.schedules import Schedule
 from protocol.section import Section
 from protocol.spaces import Box, Space
 from protocol.strategies import Strategy
@@ -168,6 +169,7 @@ class StrategySpec(Section, frozen=True, kw_only=True):
         "extra_noise",
         "extra_noise_updates",
         "arguments",
+        "schedule",
     )
 
     kind: Kind = "openai-es"
@@ -193,6 +195,11 @@ class StrategySpec(Section, frozen=True, kw_only=True):
     """Of `cem`: after so many updates none is added; it falls in a line until then."""
     arguments: Annotated[dict[str, Scalar], msgspec.Meta(max_length=64)] = {}  # noqa: RUF012
     """Of a strategy that a package registers: its fields."""
+    schedule: Schedule = Schedule()
+
+    def sigma_at(self, version: int) -> float:
+        """The size of that version's perturbations, where the strategy does not adapt it."""
+        return self.sigma * self.schedule.factor(version)
 
     def make(self, discount: int) -> Strategy:
         """The strategy, for a `PoolSpec.discount`. Raises `ShoalError` if it refuses a field."""
@@ -216,6 +223,7 @@ class OptimizerSpec(Section, frozen=True, kw_only=True):
         "lookahead_alpha",
         "maximum_speed",
         "arguments",
+        "schedule",
     )
 
     kind: Kind = "normalised"
@@ -245,6 +253,11 @@ class OptimizerSpec(Section, frozen=True, kw_only=True):
     """Of `clipup`: the longest step; 0 for twice the learning rate."""
     arguments: Annotated[dict[str, float], msgspec.Meta(max_length=64)] = {}  # noqa: RUF012
     """Further hyperparameters, of an optimizer that a package adds."""
+    schedule: Schedule = Schedule()
+
+    def learning_rate_at(self, version: int) -> float:
+        """The learning rate of the update that changes this version."""
+        return self.learning_rate * self.schedule.factor(version)
 
 
 class NormalizerSpec(Section, frozen=True, kw_only=True):
@@ -534,6 +547,7 @@ def _check_together(spec: RunSpec) -> None:
     _check_mirrors(spec)
     _check_strategy(spec)
     _check_optimizer(spec.optimizer)
+    _check_schedules(spec)
     if (spec.policy.initialisation == "given") != bool(spec.policy.initial_digest):
         raise SpecError(
             f"policy.initialisation is {spec.policy.initialisation!r} with policy.initial_digest "
@@ -640,7 +654,8 @@ def _check_strategy(spec: RunSpec) -> None:
             f'"{chosen.kind}" counts only returns of its own version: set it to 0'
         )
     optimizer = spec.optimizer
-    if kind.own_step and (optimizer.kind != "sgd" or optimizer.momentum or optimizer.weight_decay):
+    bends = optimizer.momentum or optimizer.weight_decay or optimizer.l2 or optimizer.clip_norm
+    if kind.own_step and (optimizer.kind != "sgd" or bends or optimizer.lookahead_steps):
         raise SpecError(
             f'strategy.kind is "{chosen.kind}", which makes its own step, but optimizer.kind is '
             f'"{optimizer.kind}" with momentum {optimizer.momentum}: use "sgd" with momentum 0, '
@@ -674,6 +689,23 @@ def _check_optimizer(optimizer: OptimizerSpec) -> None:
         optimizers.make(optimizer.kind, msgspec.structs.asdict(optimizer))
     except ShoalError as error:
         raise SpecError(str(error)) from None
+
+
+def _check_schedules(spec: RunSpec) -> None:
+    for table, value in (("optimizer", spec.optimizer), ("strategy", spec.strategy)):
+        if wrong := value.schedule.fault(f"{table}.schedule"):
+            raise SpecError(wrong)
+    schedule = spec.strategy.schedule
+    if schedule != Schedule() and strategies.get(spec.strategy.kind).needs_gaussian:
+        raise SpecError(
+            f'strategy.schedule.kind is "{schedule.kind}" but strategy.kind '
+            f'"{spec.strategy.kind}" adapts sigma itself: leave strategy.schedule out'
+        )
+    if schedule.kind != "constant" and spec.strategy.sigma * schedule.floor == 0.0:
+        raise SpecError(
+            f"strategy.schedule.floor is {schedule.floor}, and perturbations of no size tell "
+            "nothing: give the share of strategy.sigma that is always left, such as 0.1"
+        )
 
 
 def _check_environment(environment: EnvironmentSpec) -> None:

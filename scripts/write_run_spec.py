@@ -11,7 +11,7 @@ from typing import get_args
 
 import msgspec
 
-from protocol import spaces, spec, wrappers
+from protocol import schedules, spaces, spec, wrappers
 from protocol.tables import describe
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "run-spec.md"
@@ -82,6 +82,7 @@ SECTIONS = (
     ("policy", spec.PolicySpec),
     ("strategy", spec.StrategySpec),
     ("optimizer", spec.OptimizerSpec),
+    ("optimizer.schedule", schedules.Schedule),
     ("normalizer", spec.NormalizerSpec),
     ("pool", spec.PoolSpec),
     ("centre", spec.CentreSpec),

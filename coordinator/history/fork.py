@@ -106,7 +106,7 @@ def carried_over(old: RunSpec, new: RunSpec, origin: State) -> State:
         if origin.normalizer is not None:
             statistics = _with_window(origin.normalizer, rules.window)
     # What the strategy had adapted was for another sigma: it begins anew with the one given.
-    adapted = rules.strategy.begin(rules.size, new.strategy.sigma)
+    adapted = rules.strategy.begin(rules.size, new.strategy.sigma_at(0))
     return State(
         version=0,
         theta=origin.theta,

@@ -193,6 +193,31 @@ def test_the_next_version_is_capped_by_the_length_of_the_episodes_that_counted()
     assert made.after.cap == 15
 
 
+def test_schedules_follow_the_version_and_every_peer_what_the_update_says() -> None:
+    linear = {"kind": "linear", "updates": 4, "floor": 0.2}
+    spec = spec_of(
+        optimizer={"kind": "sgd", "learning_rate": 0.5, "schedule": linear},
+        strategy={"population": 24, "sigma": 0.1, "schedule": {**linear, "warm_up": 2}},
+    )
+    rules, states, said = replay.arithmetic(spec), [replay.initial_state(spec)], []
+    for version in range(6):
+        before = states[-1]
+        part = contribution(spec, before, version * spec.directions, spec.directions)
+        made = update.make(spec, rules, before, 1, CloseBatch(version, (part,), ()))
+        # Who goes on from a snapshot, or leads in another's place, makes the very same.
+        thawed = snapshot.from_bytes(rules, snapshot.to_bytes(before))
+        again = update.make(spec, rules, thawed, 2, CloseBatch(version, (part,), ()))
+        assert again.update.digest_after == made.update.digest_after
+        states.append(replay.follow(spec, rules, before, made.update))
+        said.append((made.update.learning_rate, made.update.sigma))
+    rates, sigmas = zip(*said, strict=True)
+    assert rates == pytest.approx([0.5, 0.4, 0.3, 0.2, 0.1, 0.1])
+    # The sigma of a version is in the update before it.
+    expected = [0.05, 0.1, 0.08, 0.06, 0.04, 0.02, 0.02]
+    assert [reached.sigma for reached in states] == pytest.approx(expected)
+    assert list(sigmas) == [reached.sigma for reached in states[1:]]
+
+
 def test_snapshot_versions_prove_the_whole_state() -> None:
     before = dataclasses.replace(STATES[3], version=SNAPSHOT_EVERY - 1)
     first = (SNAPSHOT_EVERY - 1) * SPEC.directions

@@ -17,6 +17,7 @@ from protocol import spec as run_spec
 from protocol.errors import ShoalError
 from protocol.normalizer import ObservationSums, to_bytes
 from protocol.packing import pack
+from protocol.schedules import Schedule
 from protocol.spaces import Box, Discrete
 from protocol.spec import OptimizerSpec, RunSpec, SpecError
 from tests.protocol import generated
@@ -68,6 +69,10 @@ CHOSEN = {
         "kind": st.just("openai-es"),
         "shaping": st.sampled_from([None, *strategies.SHAPINGS]),
         "arguments": st.just({}),
+        "sigma": st.floats(1e-6, 1e6),
+        "schedule": generated.struct(
+            Schedule, updates=st.integers(1, 9), floor=st.floats(1e-3, 1.0)
+        ),
     }
     | dict.fromkeys(
         ("elites", "sigma_rate", "sigma_change", "extra_noise", "extra_noise_updates"), st.none()
@@ -75,6 +80,7 @@ CHOSEN = {
     "optimizer": {
         "kind": st.sampled_from([kind for kind in optimizers.OPTIMIZERS if kind != "novograd"]),
         "arguments": st.just({}),
+        "schedule": generated.struct(Schedule, updates=st.integers(1, 9)),
     },
 }
 """Fields of sections whose values depend on each other, or on what is registered."""
@@ -198,6 +204,23 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"optimizer": {"arguments": {"speed": 1}}}, ["takes no argument 'speed'", "momentum"]),
     ({"optimizer": {"arguments": {"momentum": 2}}}, ["momentum = 2", "0 <= momentum < 1"]),
     ({"optimizer": {"arguments": {"momentum": float("inf")}}}, ["optimizer.arguments.momentum"]),
+    (
+        {"optimizer": {"schedule": {"kind": "cosin"}}},
+        ["optimizer.schedule.kind is 'cosin'", "'constant', 'exponential', 'linear', 'cosine'"],
+    ),
+    (
+        {"optimizer": {"schedule": {"kind": "linear"}}},
+        ["optimizer.schedule.updates is 0", '"linear"', "number of updates"],
+    ),
+    (
+        {"strategy": {"schedule": {"kind": "cosine", "floor": 0.5}}},
+        ["strategy.schedule.updates is 0"],
+    ),
+    (
+        {"strategy": {"schedule": {"kind": "exponential"}}},
+        ["strategy.schedule.floor is 0.0", "perturbations of no size", "such as 0.1"],
+    ),
+    ({"optimizer": {"schedule": {"until": 3}}}, ["unknown field `optimizer.schedule.until`"]),
     ({"optimizer": {"lookahead_alpha": 0.0}}, ["optimizer.lookahead_alpha is 0.0", "more than 0"]),
     ({"optimizer": {"momentum": 1.0}}, ["optimizer.momentum is 1.0", "less than 1"]),
     ({"pool": {"quorum": 0}}, ["pool.quorum is 0", "more than 0"]),
