@@ -31,7 +31,7 @@ from worker.evaluation.quiet import quieten
 from worker.evaluation.vector import Share, Vector, VectorMaker
 from worker.evaluation.words import words_of
 from worker.policies.making import NOTHING, Grant
-from worker.policies.policy import Policy
+from worker.policies.policy import Act, Policy
 
 TURNS = 11
 PASSES = 3
@@ -296,7 +296,11 @@ class TimedPolicy:
 
     def __init__(self, policy: Policy, watch: Stopwatch) -> None:
         self.policy = policy
-        self.act = watch.timed(policy.act)
+        self.watch = watch
+
+    def prepare_act(self, *arguments: Any) -> Act:
+        """What chooses actions, timed."""
+        return self.watch.timed(self.policy.prepare_act(*arguments))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.policy, name)

@@ -393,7 +393,8 @@ def digest() -> str:
     frames = rng.normal(size=(3, 40, 19)).astype(np.float32)
     found.update(recurrent_outputs(spec, frames, rows).tobytes())
     spec = run_spec("ToyGarden-v0", policy={"choice": "sample", "squash": "tanh"})
-    drawn = Actions(spec, 40).of(np.arange(40), frames[0, :, : spec.environment.action.size])
+    outputs = frames[0, :, : spec.environment.action.size]
+    drawn = Actions(spec, 40).prepare(np.arange(40), outputs)()
     for place, inner, beds in drawn:
         for part in (place, inner["power"], inner["valves"], beds):
             found.update(part.tobytes())

@@ -59,7 +59,7 @@ def test_inputs_are_what_gymnasium_flattens_observations_to(space, seed):
     around, inputs = flattened(environment, space), Inputs(space, 3)
     observation, _ = around.reset(seed=seed)
     inputs.targets[1][...] = observation
-    inputs.read(np.array([1]))
+    inputs.prepare_read(np.array([1]))()
     expected = utils.flatten(environment.observation_space, environment.value)
     np.testing.assert_array_equal(inputs.vectors[1], expected.astype(np.float32))
     np.testing.assert_array_equal(inputs.vectors[1], reference.flat(space, environment.value))
@@ -116,7 +116,7 @@ def test_actions_lie_in_their_space_and_are_those_of_each_lane(space, squash, sa
     for lane in range(5):
         made.begin(lane, seed + lane)
     lanes = np.array([4, 1, 2])
-    taken = [made.of(lanes, outputs), made.of(lanes, outputs[::-1].copy())]
+    taken = [made.prepare(lanes, given)() for given in (outputs, outputs[::-1].copy())]
     kept = [[utils.flatten(gymnasium_space(space), each) for each in step] for step in taken]
     for position, lane in enumerate(lanes):
         drawn = words(spec.seed, Domain.ACTION, seed + int(lane), 500) >> np.uint64(11)
@@ -128,7 +128,7 @@ def test_actions_lie_in_their_space_and_are_those_of_each_lane(space, squash, sa
             expected = reference.decode(spec, space, row, numbers)
             flat = utils.flatten(gymnasium_space(space), expected)
             np.testing.assert_array_equal(kept[step][position], flat)
-    made.of(lanes, -outputs)
+    made.prepare(lanes, -outputs)()
     again = [[utils.flatten(gymnasium_space(space), each) for each in step] for step in taken]
     np.testing.assert_array_equal(np.array(again), np.array(kept))  # nobody writes over them
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from protocol.messages import LARGEST_RETURN, MAX_FAILURE_REASON
 from worker.evaluation.vector import Share, Vector
 from worker.evaluation.words import words_of
-from worker.policies.policy import Policy, View
+from worker.policies.policy import Act, Policy, View
 
 
 class Environment(Protocol):
@@ -285,6 +285,7 @@ class Crew:
     def __init__(self, policy: Policy, plays: list[Play], parameters: Any, view: View) -> None:
         self.policy, self.plays, self.parameters, self.view = policy, plays, parameters, view
         self.lanes = np.empty(0, dtype=np.int64)
+        self.act: Act = lambda: None
         self.vector: Vector | None = None
         """that the environments of all lanes share"""
         self.shares = np.empty(0, dtype=np.int64)
@@ -297,7 +298,7 @@ class Crew:
             self.arrange()
         if not self.lanes.size:
             return []
-        chosen = self.policy.act(self.lanes, self.parameters, self.view)
+        chosen = self.act()
         if chosen is None:
             over = [play.strike_unsound() for play in self.plays]
         elif self.vector is not None:
@@ -316,6 +317,7 @@ class Crew:
             play.arrange()
         lanes = [lane for play in self.plays for lane in play.playing]
         self.lanes = np.array(lanes, dtype=np.int64)
+        self.act = self.policy.prepare_act(self.lanes, self.parameters, self.view)
         ends = list(itertools.accumulate(len(play.playing) for play in self.plays))
         parts = (
             slice(end - len(play.playing), end) for play, end in zip(self.plays, ends, strict=True)

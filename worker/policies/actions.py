@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from protocol.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, Tuple, leaves
 from protocol.spec import RunSpec
 from worker.policies.activations import tanh
+from worker.policies.calls import prepared
 from worker.policies.sampling import softmax_choice, switched_on, uniform
 
 
@@ -114,8 +116,10 @@ def bound(
             actions[position, i] = low[i] if value < low[i] else value
 
 
-Assembly = Callable[[int], list[Any]]
-"""Gives the values of the first so many rows."""
+Make = Callable[[], list[Any]]
+"""Gives a value for each of some rows."""
+Assembly = Callable[[int], Make]
+"""Gives what makes those of the first so many."""
 
 
 class Actions:
@@ -164,22 +168,32 @@ class Actions:
         """An episode with that seed begins in the lane."""
         self._episodes[lane] = seed, 0
 
-    def of(self, lanes: NDArray[np.int64], outputs: NDArray[np.float32]) -> list[Any]:
-        """The actions of `lanes`, whose outputs are the first rows of `outputs`, in that order."""
+    def prepare(self, lanes: NDArray[np.int64], outputs: NDArray[np.float32]) -> Make:
+        """What makes the actions of `lanes`, whose outputs are the first rows of `outputs`, in that
+        order."""
         many = lanes.size
         choices = self._choices, self._chosen
         switches = self._switches, self._switched
+        calls = []
         if self._sampled:
             episodes = self._run_seed, self._episodes
-            draw(lanes, *episodes, outputs, *choices, *switches, self._room)
+            calls.append(prepared(draw, lanes, *episodes, outputs, *choices, *switches, self._room))
         else:
             if self._choices.size:
-                first_maxima(many, outputs, *choices)
+                calls.append(prepared(first_maxima, many, outputs, *choices))
             if self._switches.size:
-                switch(many, outputs, *switches)
+                calls.append(prepared(switch, many, outputs, *switches))
         if self._reals.size:
-            bound(many, outputs, self._reals, self._bounds, self._scaled, self._bounded)
-        return self._assemble(many)
+            reals = self._reals, self._bounds, self._scaled, self._bounded
+            calls.append(prepared(bound, many, outputs, *reals))
+        assemble = self._assemble(many)
+
+        def make() -> list[Any]:
+            for call in calls:
+                call()
+            return assemble()
+
+        return make
 
 
 def _choices(part: Discrete | MultiDiscrete) -> list[tuple[int, int]]:
@@ -205,7 +219,7 @@ class _Plan:
         match space:
             case Discrete():
                 column, self.chosen = self.chosen[:, 0], self.chosen[:, 1:]
-                return lambda many: list(column[:many])
+                return lambda many: partial(list, column[:many])
             case MultiDiscrete():
                 count = len(space.choices)
                 chosen, self.chosen = self.chosen[:, :count], self.chosen[:, count:]
@@ -217,15 +231,32 @@ class _Plan:
                 bounded, self.bounded = np.split(self.bounded, [space.size], axis=1)
                 return _arrays(bounded, space.shape)
         parts = [self.of(part) for part in space.spaces]
-        if isinstance(space, Tuple):
-            return lambda many: list(zip(*(part(many) for part in parts), strict=True))
-        names = space.names
-        return lambda many: [
-            dict(zip(names, values, strict=True))
-            for values in zip(*(part(many) for part in parts), strict=True)
-        ]
+        return _tuples(parts) if isinstance(space, Tuple) else _dicts(space.names, parts)
 
 
 def _arrays(rows: NDArray[Any], shape: tuple[int, ...]) -> Assembly:
     """Rows as arrays of a shape: new ones, since environments may keep what they are given."""
-    return lambda many: list(rows[:many].copy().reshape(many, *shape))
+
+    def assembly(many: int) -> Make:
+        first = rows[:many].reshape(many, *shape)
+        return lambda: list(first.copy())
+
+    return assembly
+
+
+def _tuples(parts: list[Assembly]) -> Assembly:
+    def assembly(many: int) -> Make:
+        makes = [part(many) for part in parts]
+        return lambda: list(zip(*(make() for make in makes), strict=True))
+
+    return assembly
+
+
+def _dicts(names: tuple[str, ...], parts: list[Assembly]) -> Assembly:
+    tuples = _tuples(parts)
+
+    def assembly(many: int) -> Make:
+        make = tuples(many)
+        return lambda: [dict(zip(names, values, strict=True)) for values in make()]
+
+    return assembly

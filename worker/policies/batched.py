@@ -24,6 +24,7 @@ from protocol.spaces import Box
 from protocol.spec import RunSpec
 from worker.evaluation.words import words_of
 from worker.policies import recurrence
+from worker.policies.calls import prepared
 from worker.policies.examination import (
     STEPS,
     TOLERANCE,
@@ -33,7 +34,7 @@ from worker.policies.examination import (
     noise,
     places_of,
 )
-from worker.policies.policy import Policy, View, see, unsound
+from worker.policies.policy import Forward, Policy, View, see, unsound
 from worker.policies.tape import Tape, Unrecorded
 
 LANES_STEP = 32
@@ -194,11 +195,19 @@ class ModulePolicy(Policy):
         super().begin(lane, row, slot, seed)
         self._fresh[lane] = True
 
-    def forward(self, lanes: NDArray[np.int64], parameters: NDArray[np.float32], view: View) -> int:
-        """Write `outputs`; see `Policy.forward`."""
-        broken: int = look(lanes, self.observations, self.slots, tuple(view), self._inputs)
-        if broken:
+    def prepare_forward(self, lanes: NDArray[np.int64], parameters: Any, view: View) -> Forward:
+        """What writes `outputs`; see `Policy.prepare_forward`."""
+        seen = prepared(look, lanes, self.observations, self.slots, tuple(view), self._inputs)
+
+        def forward() -> int:
+            broken: int = seen()
+            if not broken:
+                self._forward(lanes, parameters)
             return broken
+
+        return forward
+
+    def _forward(self, lanes: NDArray[np.int64], parameters: Any) -> None:
         with torch.inference_mode():
             begun = lanes[self._fresh[lanes]]
             if begun.size:
@@ -210,7 +219,6 @@ class ModulePolicy(Policy):
                     batch.look()
                     self._compute(number, within - first)
         self.outputs[: lanes.size] = self._results[lanes]
-        return 0
 
     def _take_up(self, begun: NDArray[np.int64], parameters: NDArray[np.float32]) -> None:
         """Give lanes in which an episode begins their parameters."""

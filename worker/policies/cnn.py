@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from protocol import networks
 from protocol.spec import RunSpec, seen_image
 from worker.policies.activations import activate, code
+from worker.policies.calls import prepared
 from worker.policies.layers import dense, order
-from worker.policies.policy import Policy, View, see, unsound
+from worker.policies.policy import Forward, Policy, View, see, unsound
 
 
 @njit(error_model="numpy")
@@ -158,9 +159,12 @@ class CnnPolicy(Policy):
         reaches = [kernel * kernel * size[0] for (kernel, _), size in pairs]
         self._patch = np.empty(max(reaches, default=0), dtype=np.float32)
 
-    def forward(self, lanes: NDArray[np.int64], parameters: NDArray[np.float32], view: View) -> int:
-        """Write `outputs`; see `Policy.forward`."""
-        broken: int = forward(
+    def prepare_forward(
+        self, lanes: NDArray[np.int64], parameters: NDArray[np.float32], view: View
+    ) -> Forward:
+        """What writes `outputs`; see `Policy.prepare_forward`."""
+        return prepared(
+            forward,
             lanes,
             self.observations,
             self.rows,
@@ -176,4 +180,3 @@ class CnnPolicy(Policy):
             self._patch,
             self.outputs,
         )
-        return broken

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from protocol.spec import RunSpec
 from worker.policies.activations import activate, code
+from worker.policies.calls import prepared
 from worker.policies.layers import dense
-from worker.policies.policy import Policy, View, see, unsound
+from worker.policies.policy import Forward, Policy, View, see, unsound
 
 
 @njit(cache=True, error_model="numpy")
@@ -76,9 +77,12 @@ class DensePolicy(Policy):
         self._activation = code(spec.policy.activation)
         self._scratch = np.empty((2, max(widths)), dtype=np.float32)
 
-    def forward(self, lanes: NDArray[np.int64], parameters: NDArray[np.float32], view: View) -> int:
-        """Write `outputs`; see `Policy.forward`."""
-        broken: int = forward(
+    def prepare_forward(
+        self, lanes: NDArray[np.int64], parameters: NDArray[np.float32], view: View
+    ) -> Forward:
+        """What writes `outputs`; see `Policy.prepare_forward`."""
+        return prepared(
+            forward,
             lanes,
             self.observations,
             self.rows,
@@ -90,4 +94,3 @@ class DensePolicy(Policy):
             self._scratch,
             self.outputs,
         )
-        return broken

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from protocol.spaces import Box, Discrete, MultiBinary, Space, leaves
+from worker.policies.calls import prepared
 
 ZERO = np.float32(0.0)
 BRIGHTEST = np.float32(255.0)
@@ -46,10 +48,10 @@ def divide(
 class Inputs:
     """The inputs of some lanes from a space of observations.
 
-    Images stay the bytes that they are until `read`.
+    Images stay the bytes that they are until they are read.
 
     Attributes:
-        vectors: float32 (lanes, space.size), as of the last `read`.
+        vectors: float32 (lanes, space.size), as they were read last.
         targets: row by row what an observation of a lane's environment is assigned to.
     """
 
@@ -70,9 +72,14 @@ class Inputs:
             self._indices if isinstance(space, Discrete) else seen.reshape(lanes, *(shape or (-1,)))
         )
 
-    def read(self, lanes: NDArray[np.int64]) -> None:
-        """Write the vectors of `lanes`, where they are not the targets themselves."""
+    def prepare_read(self, lanes: NDArray[np.int64]) -> Callable[[], None]:
+        """What writes the vectors of `lanes`, where they are not the targets themselves."""
         if self._divisors.size:
-            divide(lanes, self._seen, self._divisors, self.vectors)
-        elif self._indices.size:
-            one_hot(lanes, self._indices, self._start, self.vectors)
+            return prepared(divide, lanes, self._seen, self._divisors, self.vectors)
+        if self._indices.size:
+            return prepared(one_hot, lanes, self._indices, self._start, self.vectors)
+        return _nothing
+
+
+def _nothing() -> None:
+    """There is nothing to write."""

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from protocol.spec import RunSpec
 from worker.policies.activations import sigmoid, tanh
+from worker.policies.calls import prepared
 from worker.policies.layers import dense
-from worker.policies.policy import Policy, View, see, unsound
+from worker.policies.policy import Forward, Policy, View, see, unsound
 
 
 @njit(cache=True, error_model="numpy")
@@ -95,9 +96,12 @@ class LstmPolicy(Policy):
         super().begin(lane, row, slot, seed)
         self._states[lane] = 0.0
 
-    def forward(self, lanes: NDArray[np.int64], parameters: NDArray[np.float32], view: View) -> int:
-        """Write `outputs`; see `Policy.forward`."""
-        broken: int = forward(
+    def prepare_forward(
+        self, lanes: NDArray[np.int64], parameters: NDArray[np.float32], view: View
+    ) -> Forward:
+        """What writes `outputs`; see `Policy.prepare_forward`."""
+        return prepared(
+            forward,
             lanes,
             self.observations,
             self.rows,
@@ -109,4 +113,3 @@ class LstmPolicy(Policy):
             self._scratch,
             self.outputs,
         )
-        return broken

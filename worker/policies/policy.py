@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,12 @@ from protocol.spec import RunSpec
 from worker.policies.actions import Actions
 from worker.policies.inputs import Inputs
 from worker.policies.layers import order
+
+Act = Callable[[], list[Any] | None]
+"""Gives the actions of some lanes, or None; see `Policy.act`."""
+Forward = Callable[[], int]
+"""Writes the outputs of some lanes; gives the number of those whose observation is not finite, and
+where there is one, nothing else has been done."""
 
 
 class View(NamedTuple):
@@ -70,7 +77,8 @@ def see(
 class Policy(ABC):
     """One run's policy on some lanes.
 
-    Whoever steps the lanes calls `begin` when an episode begins, writes `targets` and calls `act`.
+    Whoever steps the lanes calls `begin` when an episode begins, writes `targets` and calls `act`,
+    or what `prepare_act` gives.
 
     Attributes:
         observations: float32 (lanes, inputs), what each lane saw when it acted last, as a vector.
@@ -153,16 +161,24 @@ class Policy(ABC):
             parameters: what `members` gave, or theta in the policy's `order`, shape (1, size);
                 `rows` points into it.
         """
-        self.inputs.read(lanes)
-        if self.forward(lanes, parameters, view):
-            return None
-        return self.actions.of(lanes, self.outputs)
+        return self.prepare_act(lanes, parameters, view)()
+
+    def prepare_act(self, lanes: NDArray[np.int64], parameters: Any, view: View) -> Act:
+        """`act` with these arguments, for many calls."""
+        read = self.inputs.prepare_read(lanes)
+        forward = self.prepare_forward(lanes, parameters, view)
+        actions = self.actions.prepare(lanes, self.outputs)
+
+        def act() -> list[Any] | None:
+            read()
+            return None if forward() else actions()
+
+        return act
 
     def sound(self, lane: int) -> bool:
         """Whether what the lane saw last is finite and, in a Discrete space, one of its values."""
         return bool(np.isfinite(self.observations[lane]).all())
 
     @abstractmethod
-    def forward(self, lanes: NDArray[np.int64], parameters: NDArray[np.float32], view: View) -> int:
-        """Write `outputs` for the lanes; or the number of those whose observation is not finite,
-        and nothing is done."""
+    def prepare_forward(self, lanes: NDArray[np.int64], parameters: Any, view: View) -> Forward:
+        """What writes `outputs` for the lanes; arguments as those of `act`."""

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from protocol.policies import choices
 from protocol.spec import RunSpec
-from worker.policies.policy import Policy, View, unsound
+from worker.policies.calls import prepared
+from worker.policies.policy import Forward, Policy, View, unsound
 
 
 @njit(cache=True, error_model="numpy")
@@ -62,9 +63,9 @@ class TabularPolicy(Policy):
         self.order = np.arange(spec.size, dtype=np.int32)  # a row's outputs lie side by side
         self._choices = np.array(choices(spec.environment.observation), dtype=np.int64)
 
-    def forward(self, lanes: NDArray[np.int64], parameters: NDArray[np.float32], view: View) -> int:
-        """Write `outputs`; see `Policy.forward`."""
-        broken: int = forward(
-            lanes, self.observations, self.rows, parameters, self._choices, self.outputs
-        )
-        return broken
+    def prepare_forward(
+        self, lanes: NDArray[np.int64], parameters: NDArray[np.float32], view: View
+    ) -> Forward:
+        """What writes `outputs`; see `Policy.prepare_forward`."""
+        arguments = self.observations, self.rows, parameters, self._choices, self.outputs
+        return prepared(forward, lanes, *arguments)
