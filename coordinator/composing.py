@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from protocol import spec as run_spec
-from protocol.spec import RunSpec, SpecError
+from protocol import strategies
+from protocol.errors import ShoalError
+from protocol.spec import RunSpec, SpecError, StrategySpec
 
 if TYPE_CHECKING:
     from protocol.state import State
@@ -55,10 +57,15 @@ def compose(
         base = preset(source) or {"environment": {"id": source}}
         if _is_module(given):
             base.pop("policy", None)  # it is of another kind
+        if _strategy(given) not in (None, _strategy(base) or StrategySpec().kind):
+            for table in ("strategy", "optimizer"):
+                base.pop(table, None)  # found for another one
     if pool is not None:
         base = _with_pool(pool, base, source)
     fitting = _without_other_optimizer(_without_stale_spaces(base, given), given)
     raw = run_spec.merge(fitting, given)
+    usual = _strategy_defaults(_strategy(raw))
+    raw = run_spec.merge(_without_other_optimizer(usual, raw), raw)
     environment = raw.get("environment")
     if not isinstance(environment, dict) or not isinstance(environment.get("id"), str):
         raise SpecError(f"{source} names no environment: add [environment] with its id")
@@ -88,6 +95,21 @@ def default_name(environment: str) -> str:
 def _is_module(raw: Mapping[str, Any]) -> bool:
     policy = raw.get("policy")
     return isinstance(policy, Mapping) and policy.get("kind") == "module"
+
+
+def _strategy(raw: Mapping[str, Any]) -> str | None:
+    """The kind of strategy, where it is said."""
+    strategy = raw.get("strategy")
+    kind = strategy.get("kind") if isinstance(strategy, Mapping) else None
+    return kind if isinstance(kind, str) else None
+
+
+def _strategy_defaults(kind: str | None) -> Mapping[str, Any]:
+    """What a run with that strategy has unless told otherwise; the spec judges unknown names."""
+    try:
+        return {} if kind is None else strategies.get(kind).defaults
+    except ShoalError:
+        return {}
 
 
 def _with_pool(name: str, base: Mapping[str, Any], source: str) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from coordinator import log as update_log
 from coordinator.directory import RunDirectory
 from coordinator.log import DamagedError, EvaluationRow, LogReader, UpdateLog
+from coordinator.pool import acceptance
+from coordinator.pool.acceptance import BEGINNING, Standing
 from coordinator.pool.events import Arrived, CentreJudged, SessionId
 from coordinator.pool.past import used
 from coordinator.progress import Progress
@@ -27,6 +29,8 @@ from protocol.replay import MismatchError
 from protocol.spec import RunSpec
 from protocol.state import Arithmetic, State
 
+LOOKED_BACK = 64
+"""Updates that are read at once on the way back."""
 TELL_EVERY = 2.0
 """Seconds between two lines about a replay that takes long."""
 
@@ -56,6 +60,7 @@ class Recovered:
         untold: evaluations that no update tells of yet.
         used: (first, count) of the directions that count no more, of batches whose other ones may
             still count late.
+        standing: of the candidate and what is accepted, where the strategy needs acceptance.
         gathered: whether peers were asked for what the log may have lost; who claims then to be
             further is not believed.
     """
@@ -67,6 +72,7 @@ class Recovered:
     unjudged: tuple[int, ...] | None = None
     untold: tuple[CentreJudged, ...] = ()
     used: tuple[tuple[int, int], ...] = ()
+    standing: Standing = BEGINNING
     gathered: bool = True
 
     @property
@@ -140,6 +146,7 @@ def remembered(
         kept=kept,
         unjudged=_unjudged(spec, versions.current.version, judged),
         used=_used(spec, log, kept),
+        standing=_standing(spec, log, versions.current, judged),
         gathered=False,
     )
 
@@ -359,6 +366,28 @@ def _used(spec: RunSpec, log: LogReader, kept: Sequence[Kept]) -> tuple[tuple[in
         [update for update in updates if isinstance(update, Update)],
         [result.arrived for result in kept],
     )
+
+
+def _standing(
+    spec: RunSpec, log: LogReader, state: State, judged: Sequence[CentreJudged]
+) -> Standing:
+    """What is known of the accepted policy and, where the version is one, of the candidate."""
+    if not spec.needs_acceptance:
+        return BEGINNING
+    by_version = {centre.version: centre for centre in judged}
+    return acceptance.standing(state.version, state.is_candidate, _reverts(log), by_version)
+
+
+def _reverts(log: LogReader) -> Iterator[bool]:
+    """Whether each update of the log was a revert, the last first."""
+    end = log.version
+    while end > log.base:
+        first = max(log.base, end - LOOKED_BACK)
+        for payload in reversed(log.updates(first, end)):
+            # It was proved when it came into the log.
+            update = peek_signed(payload)
+            yield isinstance(update, Update) and update.reverts
+        end = first
 
 
 def _unjudged(spec: RunSpec, version: int, judged: Sequence[CentreJudged]) -> tuple[int, ...]:

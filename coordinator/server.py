@@ -133,6 +133,7 @@ class Server:
             unjudged=recovered.unjudged,
             elapsed=recovered.seconds,
             used=recovered.used,
+            standing=recovered.standing,
         )
         self._peers = Peers(leader)
         self._lines = Lines(on_event, now)

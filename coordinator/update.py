@@ -30,6 +30,7 @@ MOST_JUDGED = 64
 MOST_COHORTS = 4096
 SMALLEST_GAP = 8
 """Missing directions between two that take more room as weights of 0 than another cohort does."""
+NOTHING = Weighting((), (), 0.0, 0)
 MOST_DROPPED = 4096
 """Dropped directions that an update names; more than that are dropped just the same."""
 
@@ -113,16 +114,17 @@ def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: Cl
     contributions = sorted(closed.contributions, key=lambda part: (*_group(spec, part), part.first))
     cohorts = _cohorts(spec, before.version, contributions)
     situation = Situation(before.version, rules.size, before.sigma, noise.unit(spec.strategy.noise))
-    weighting = rules.strategy.weigh(cohorts, situation)
+    weighting = NOTHING if closed.reverts else rules.strategy.weigh(cohorts, situation)
     terms = UpdateTerms(
         cohorts=_terms(cohorts, weighting),
         scale=weighting.scale,
         learning_rate=spec.optimizer.learning_rate_at(before.version),
-        sigma=spec.strategy.sigma_at(before.version + 1),
+        sigma=_sigma(spec, rules, before, closed.reverts),
         observations=_observations(spec, contributions),
         episodes=weighting.members * spec.environment.episodes,
         steps=sum(int(part.lengths[_valid(part)].sum()) for part in contributions),
         scalars=weighting.scalars,
+        reverts=closed.reverts,
     )
     after = state.apply(rules, before, terms)
     proof = None
@@ -160,6 +162,7 @@ def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: Cl
         state_digest=b"" if proof is None else proof.digest,
         squares=tuple(pack_integers(row) for row in weighting.squares),
         scalars=terms.scalars,
+        reverts=terms.reverts,
     )
     best, mean, deviation = _summary(contributions)
     moved = after.theta.astype(np.float64) - before.theta.astype(np.float64)
@@ -175,6 +178,15 @@ def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: Cl
         workers=len({part.session for part in contributions}),
         proof=proof,
     )
+
+
+def _sigma(spec: RunSpec, rules: Arithmetic, before: State, reverts: bool) -> float:
+    """The size of the perturbations of the next version."""
+    if not rules.strategy.judges_sigma:
+        return spec.strategy.sigma_at(before.version + 1)
+    if not before.is_candidate:
+        return before.sigma
+    return rules.strategy.judged_sigma(before.sigma, better=not reverts)
 
 
 def _is_readable(payload: bytes) -> bool:

@@ -35,7 +35,7 @@ class Versions:
     def add(self, reached: State, digest: bytes) -> None:
         """The run reached its next version."""
         self.current = reached
-        point = dataclasses.replace(reached, slots={}, memory={})
+        point = dataclasses.replace(reached, slots={}, memory={}, accepted=None)
         self._versions[reached.version] = Version(point, digest)
         for old in [v for v in self._versions if v < reached.version - self._kept]:
             del self._versions[old]

@@ -200,6 +200,8 @@ class Update(Message, frozen=True, tag=3):
     the run uses them"""
     scalars: Annotated[tuple[float, ...], msgspec.Meta(max_length=16)] = ()
     """what else the strategy of the run needs"""
+    reverts: bool = False
+    """it restores the accepted version, since its own is a candidate that is no better"""
 
 
 class Hello(Message, frozen=True, tag=4):

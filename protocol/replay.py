@@ -94,6 +94,7 @@ def terms(spec: RunSpec, update: Update) -> UpdateTerms:
         episodes=update.episodes,
         steps=update.steps,
         scalars=update.scalars,
+        reverts=update.reverts,
     )
 
 

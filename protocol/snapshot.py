@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import struct
 from collections.abc import Iterator
@@ -26,7 +27,8 @@ def to_bytes(state: State) -> bytes:
     the slots in the order of their names (float64); then with a normaliser its count, means,
     squares, shifts (float64) and exponents (int16); in a run that has a cap that (uint64); where
     the strategy keeps them, the sigmas per parameter, and what else it remembers in the order of
-    the names (float64). The run spec tells all lengths.
+    the names (float64); where the strategy needs acceptance all this once more, of the accepted
+    version. The run spec tells all lengths.
     """
     return b"".join(_parts(state))
 
@@ -56,6 +58,18 @@ def from_bytes(arithmetic: Arithmetic, data: Data) -> State:
     expected = state_bytes(arithmetic)
     if len(data) != expected:
         raise WireError(f"a state of {len(data):,} bytes where this run's have {expected:,}")
+    if not arithmetic.strategy.needs_acceptance:
+        return _plain(arithmetic, data)
+    half = expected // 2
+    state = _plain(arithmetic, memoryview(data)[:half])
+    accepted = _plain(arithmetic, memoryview(data)[half:])
+    if accepted.version > state.version:
+        raise WireError(f"a state of version {state.version} that accepts {accepted.version}")
+    return dataclasses.replace(state, accepted=accepted)
+
+
+def _plain(arithmetic: Arithmetic, data: Data) -> State:
+    """The state that these bytes are, without an accepted one."""
     magic, version, episodes, steps, sigma = _HEADER.unpack_from(data)
     if magic != MAGIC:
         raise WireError("a state that does not begin with the mark of this format")
@@ -100,7 +114,8 @@ def state_bytes(arithmetic: Arithmetic) -> int:
     begun = arithmetic.strategy.begin(arithmetic.size, 1.0)
     total += 0 if begun.sigmas is None else begun.sigmas.nbytes
     total += sum(vector.nbytes for vector in begun.memory.values())
-    return total + (8 if arithmetic.cap is not None else 0)
+    total += 8 if arithmetic.cap is not None else 0
+    return 2 * total if arithmetic.strategy.needs_acceptance else total
 
 
 def prove(state: State) -> Proof:
@@ -164,6 +179,8 @@ def _parts(state: State) -> Iterator[bytes | memoryview]:
         yield _octets(state.sigmas, "<f8")
     for name in sorted(state.memory):
         yield _octets(state.memory[name], "<f8")
+    if state.accepted is not None:
+        yield from _parts(state.accepted)
 
 
 def _octets(array: NDArray[np.generic], dtype: DTypeLike) -> memoryview:

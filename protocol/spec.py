@@ -168,6 +168,12 @@ class StrategySpec(Section, frozen=True, kw_only=True):
         "sigma_change",
         "extra_noise",
         "extra_noise_updates",
+        "elite_weights",
+        "keep",
+        "sigma_better",
+        "sigma_worse",
+        "sigma_least",
+        "sigma_most",
         "arguments",
         "schedule",
     )
@@ -182,9 +188,9 @@ class StrategySpec(Section, frozen=True, kw_only=True):
     """Whether a direction has two members, at +sigma and -sigma, or only that at +sigma."""
     shaping: Kind | None = None
     """How returns become utilities: `centred-ranks`, `z-score`, `sign`, `raw`, `normalised`."""
-    elites: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None
-    """Of `ars` and `cem`: share of the best that count, directions in the one, members in the
-    other."""
+    elites: Annotated[float, msgspec.Meta(gt=0.0, le=MAX_POPULATION)] | None = None
+    """Of `ars`, `cem` and `hill-climbing`: share of the best that count, directions in the first,
+    members in the others; in the last, above 1, their number."""
     sigma_rate: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] | None = None
     """Of `pgpe` and `snes`: learning rate of the perturbations' sizes."""
     sigma_change: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] | None = None
@@ -193,6 +199,17 @@ class StrategySpec(Section, frozen=True, kw_only=True):
     """Of `cem`: deviation that is added to the elites' own at first."""
     extra_noise_updates: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] | None = None
     """Of `cem`: after so many updates none is added; it falls in a line until then."""
+    elite_weights: Literal["equal", "returns"] | None = None
+    """Of `hill-climbing`: whether elites count alike, or by how far they are above the worst."""
+    keep: Literal["better", "always"] | None = None
+    """Of `hill-climbing`: whether a step is reverted unless the centre evaluates better."""
+    sigma_better: Annotated[float, msgspec.Meta(gt=0.0, le=10.0)] | None = None
+    """Of `hill-climbing` and `random-search`: factor of sigma after a step that was kept."""
+    sigma_worse: Annotated[float, msgspec.Meta(gt=0.0, le=10.0)] | None = None
+    """Likewise after one that was not."""
+    sigma_least: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] | None = None
+    sigma_most: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] | None = None
+    """As sigma_least: bounds of a sigma that these factors move."""
     arguments: Annotated[dict[str, Scalar], msgspec.Meta(max_length=64)] = {}  # noqa: RUF012
     """Of a strategy that a package registers: its fields."""
     schedule: Schedule = Schedule()
@@ -336,6 +353,11 @@ class RunSpec(Section, frozen=True, kw_only=True):
     def directions(self) -> int:
         """Directions of a batch: B in `[k*B, (k+1)*B)`."""
         return self.strategy.population // self.members_per_direction
+
+    @property
+    def needs_acceptance(self) -> bool:
+        """Whether a step is kept only where its centre evaluates better."""
+        return self.strategy.make(self.pool.discount).needs_acceptance
 
     @property
     def members_per_direction(self) -> int:
@@ -648,19 +670,31 @@ def _check_strategy(spec: RunSpec) -> None:
             f'strategy.kind is "{chosen.kind}", which adapts sigma by the squares of the noise, '
             f'but strategy.noise is "{chosen.noise}", whose squares are all 1: use "gaussian"'
         )
+    if spec.needs_acceptance and spec.centre.evaluate_every != 1:
+        raise SpecError(
+            f"centre.evaluate_every is {spec.centre.evaluate_every} but strategy.kind "
+            f'"{chosen.kind}" keeps a step only where the centre is better, so each version is '
+            "judged: set it to 1"
+        )
     if spec.pool.max_staleness and not kind.accepts_stale:
         raise SpecError(
             f"pool.max_staleness is {spec.pool.max_staleness} but strategy.kind "
             f'"{chosen.kind}" counts only returns of its own version: set it to 0'
         )
-    optimizer = spec.optimizer
-    bends = optimizer.momentum or optimizer.weight_decay or optimizer.l2 or optimizer.clip_norm
-    if kind.own_step and (optimizer.kind != "sgd" or bends or optimizer.lookahead_steps):
+    if kind.own_step and (bend := _bend(spec.optimizer)):
         raise SpecError(
-            f'strategy.kind is "{chosen.kind}", which makes its own step, but optimizer.kind is '
-            f'"{optimizer.kind}" with momentum {optimizer.momentum}: use "sgd" with momentum 0, '
-            "whose learning_rate 1.0 takes the step as it is"
+            f'strategy.kind is "{chosen.kind}", which makes its own step, but optimizer.{bend}: '
+            'use kind "sgd" with momentum 0 and nothing else, whose learning_rate 1.0 takes the '
+            "step as it is"
         )
+
+
+def _bend(optimizer: OptimizerSpec) -> str:
+    """What of an optimizer changes more of a step than its length, empty for nothing."""
+    if optimizer.kind != "sgd":
+        return f'kind is "{optimizer.kind}"'
+    names = ("momentum", "weight_decay", "l2", "clip_norm", "lookahead_steps")
+    return next((f"{n} is {getattr(optimizer, n)}" for n in names if getattr(optimizer, n)), "")
 
 
 def _check_policy(policy: PolicySpec, environment: EnvironmentSpec) -> None:
@@ -696,7 +730,8 @@ def _check_schedules(spec: RunSpec) -> None:
         if wrong := value.schedule.fault(f"{table}.schedule"):
             raise SpecError(wrong)
     schedule = spec.strategy.schedule
-    if schedule != Schedule() and strategies.get(spec.strategy.kind).needs_gaussian:
+    strategy = spec.strategy.make(spec.pool.discount)
+    if schedule != Schedule() and (strategy.needs_gaussian or strategy.judges_sigma):
         raise SpecError(
             f'strategy.schedule.kind is "{schedule.kind}" but strategy.kind '
             f'"{spec.strategy.kind}" adapts sigma itself: leave strategy.schedule out'

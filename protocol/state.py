@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import math
 import sys
@@ -67,6 +68,9 @@ class State:
         sigmas: sizes of the perturbations per parameter, float64, shape (size,), read-only; None
             where all have `sigma`.
         memory: what the strategy remembers besides, float64, read-only.
+        accepted: in a run whose strategy needs acceptance what an update that reverts restores:
+            this version itself where it is accepted, else that which the candidate was made from;
+            None in other runs.
     """
 
     version: int
@@ -79,6 +83,7 @@ class State:
     cap: int | None = None
     sigmas: Vector | None = None
     memory: Mapping[str, Vector] = field(default_factory=dict)
+    accepted: State | None = None
 
     def __post_init__(self) -> None:
         """Make the arrays read-only: a state is shared, never changed."""
@@ -97,6 +102,11 @@ class State:
     def basis(self) -> NDArray[np.float32]:
         """What members are made of besides `sigma`; see `basis`."""
         return basis(self.theta, self.sigmas)
+
+    @property
+    def is_candidate(self) -> bool:
+        """Whether it may be reverted."""
+        return self.accepted is not None and self.accepted.version != self.version
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,6 +142,7 @@ class UpdateTerms:
         observations: (version, sums) measured under each version; empty without a normaliser.
         episodes, steps: how many this update adds to the counters.
         scalars: what else the strategy needs.
+        reverts: whether it restores the accepted version instead, and sums nothing.
     """
 
     cohorts: Sequence[CohortTerms]
@@ -142,6 +153,7 @@ class UpdateTerms:
     episodes: int = 0
     steps: int = 0
     scalars: tuple[float, ...] = ()
+    reverts: bool = False
 
 
 def initial_state(arithmetic: Arithmetic, theta: NDArray[np.float32], sigma: float) -> State:
@@ -161,7 +173,7 @@ def initial_state(arithmetic: Arithmetic, theta: NDArray[np.float32], sigma: flo
     slots = arithmetic.optimizer.initial_slots(arithmetic.size)
     cap = None if arithmetic.cap is None else 0
     adapted = arithmetic.strategy.begin(arithmetic.size, sigma)
-    return State(
+    first = State(
         version=0,
         theta=theta,
         slots=slots,
@@ -171,13 +183,23 @@ def initial_state(arithmetic: Arithmetic, theta: NDArray[np.float32], sigma: flo
         sigmas=adapted.sigmas,
         memory=adapted.memory,
     )
+    return accepting(arithmetic, first)
+
+
+def accepting(arithmetic: Arithmetic, state: State) -> State:
+    """The state as an accepted one, where the strategy needs acceptance."""
+    if not arithmetic.strategy.needs_acceptance:
+        return state
+    return dataclasses.replace(state, accepted=dataclasses.replace(state, accepted=None))
 
 
 def apply(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> State:
     """The next version; `state` stays as it is.
 
     Where the sums are zero everywhere, parameters, slots and what the strategy remembers rest:
-    nothing decays or moves on its own.
+    nothing decays or moves on its own. Where the strategy needs acceptance, what is built on is
+    accepted by that; terms that revert lead to the accepted version as the next one, with the
+    sigma of the terms, and counters and cap go on.
 
     Raises:
         ValueError: terms that do not fit the state, a sum that could not be exact, or a step that
@@ -186,6 +208,8 @@ def apply(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> State:
     """
     check_denormals()
     _require_fitting(arithmetic, state, terms)
+    if terms.reverts:
+        return _reverted(arithmetic, state, terms)
     theta, slots = state.theta, state.slots
     adapted = Adapted(state.sigma, state.sigmas, state.memory)
     sums = _sums(arithmetic, state, terms)
@@ -218,12 +242,28 @@ def apply(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> State:
         cap=cap,
         sigmas=adapted.sigmas,
         memory=adapted.memory,
+        accepted=dataclasses.replace(state, accepted=None) if state.accepted else None,
     )
 
 
 def basis(theta: NDArray[np.float32], sigmas: NDArray[Any] | None) -> NDArray[np.float32]:
     """Theta, and after it the sigmas as float32 if there are some: shape (size,) or (2 * size,)."""
     return theta if sigmas is None else np.concatenate([theta, sigmas], dtype=np.float32)
+
+
+def _reverted(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> State:
+    """The accepted version of the state, as the next one."""
+    accepted = state.accepted
+    assert accepted is not None
+    restored = dataclasses.replace(
+        accepted,
+        version=state.version + 1,
+        sigma=accepted.sigma if arithmetic.strategy.needs_gaussian else terms.sigma,
+        episodes=state.episodes + terms.episodes,
+        steps=state.steps + terms.steps,
+        cap=state.cap,
+    )
+    return accepting(arithmetic, restored)
 
 
 def params_digest(theta: NDArray[np.float32]) -> bytes:
@@ -324,6 +364,10 @@ def _require_finite(
 
 
 def _require_fitting(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> None:
+    if terms.reverts and not state.is_candidate:
+        raise ValueError(f"a revert of version {state.version}: it must be a candidate")
+    if terms.reverts and (terms.cohorts or terms.observations):
+        raise ValueError("a revert with returns: must be none, since it uses none")
     oldest = max(0, state.version - arithmetic.window + 1)
     versions = [cohort.version for cohort in terms.cohorts]
     versions += [version for version, _ in terms.observations]

@@ -27,7 +27,7 @@ from protocol import spec as run_spec
 from protocol.identity import Identity, new_secret, run_id
 from protocol.normalizer import NormalizerState
 from protocol.spec import RunSpec
-from protocol.state import State, params_hash
+from protocol.state import State, accepting, params_hash
 
 _NO_DIGEST_YET = "0" * 32
 
@@ -107,7 +107,7 @@ def carried_over(old: RunSpec, new: RunSpec, origin: State) -> State:
             statistics = _with_window(origin.normalizer, rules.window)
     # What the strategy had adapted was for another sigma: it begins anew with the one given.
     adapted = rules.strategy.begin(rules.size, new.strategy.sigma_at(0))
-    return State(
+    first = State(
         version=0,
         theta=origin.theta,
         slots=(
@@ -121,6 +121,7 @@ def carried_over(old: RunSpec, new: RunSpec, origin: State) -> State:
         sigmas=adapted.sigmas,
         memory=adapted.memory,
     )
+    return accepting(rules, first)
 
 
 def _same_slots(old: RunSpec, new: RunSpec, origin: State) -> bool:

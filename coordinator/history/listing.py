@@ -42,6 +42,7 @@ class Line:
             "members": self.row.members,
             "late": self.update.late,
             "dropped": len(self.update.dropped),
+            "reverts": self.update.reverts,
             "workers": self.row.workers,
             "centre_return": None if centre is None else centre.mean,
             "centre_episodes": None if centre is None else centre.episodes,
@@ -57,9 +58,10 @@ class Line:
         """For people: one line of `HEADER`."""
         when = time.strftime("%m-%d %H:%M:%S", time.localtime(self.row.made_at))
         centre = "-" if self.centre is None else f"{self.centre.mean:.4g}"
+        members = "revert" if self.update.reverts else str(self.row.members)
         who = "run key" if self.rank == RUN_KEY else f"delegate {self.rank}"
         return (
-            f"{self.version:>8} {when} {self.row.members:>7} {self.update.late:>5} "
+            f"{self.version:>8} {when} {members:>7} {self.update.late:>5} "
             f"{len(self.update.dropped):>7} {self.row.workers:>7} {centre:>9} "
             f"{self.update.epoch:>5} {who:<10} {self.update.digest_after.hex()[:16]}"
         )

@@ -13,6 +13,8 @@ class Course:
     """of the parameters that members are evaluated at"""
     updating: bool = False
     """the update of the open batch is being made"""
+    reverts: bool = False
+    """that update restores the accepted version"""
     closed_at: float = 0.0
     """when the last batch was closed"""
     update_seconds: float = 0.0
@@ -27,9 +29,10 @@ class Course:
     gathers_until: float | None = None
     """until when only leases of earlier epochs are taken up; None: no more"""
 
-    def close(self, now: float) -> None:
+    def close(self, now: float, *, reverts: bool = False) -> None:
         """The open batch is closed: its update is being made."""
         self.updating = True
+        self.reverts = reverts
         self.closed_at = now
 
     def reach(self, version: int, now: float) -> None:

@@ -9,6 +9,7 @@ from itertools import islice
 
 import msgspec
 
+from coordinator.pool.acceptance import Acceptance
 from coordinator.pool.batches import Batches
 from coordinator.pool.course import Course
 from coordinator.pool.evaluations import Evaluations
@@ -67,6 +68,7 @@ class Dispatch:
         leases: Leases,
         batches: Batches,
         evaluations: Evaluations,
+        acceptance: Acceptance,
         commands: list[Command],
     ) -> None:
         """All parts are the pool's own, shared with it; `commands` takes what is to be done."""
@@ -75,6 +77,7 @@ class Dispatch:
         self._leases = leases
         self._batches = batches
         self._evaluations = evaluations
+        self._acceptance = acceptance
         self._commands = commands
         self._lag = spec.versions_kept - 1 - spec.pool.max_staleness
         self._copies = spec.pool.copies
@@ -227,9 +230,10 @@ class Dispatch:
                 yield evaluation.work
 
     def _members_wanted(self) -> bool:
-        """No members are leased after the last update, nor while a centre evaluation is so far
-        behind that workers are about to forget its version."""
-        if self._course.final is not None:
+        """No members are leased after the last update, nor around a candidate that may be reverted,
+        nor while a centre evaluation is so far behind that workers are about to forget its version.
+        """
+        if self._course.final is not None or self._acceptance.awaits:
             return False
         evaluations = self._evaluations.under_way
         return not evaluations or self._course.version - evaluations[0].version < self._lag

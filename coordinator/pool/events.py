@@ -238,6 +238,8 @@ class CloseBatch:
     contributions: tuple[Contribution, ...]
     dropped: tuple[int, ...]
     """directions given up because their episodes failed twice"""
+    reverts: bool = False
+    """the version is a candidate that is no better: restore the accepted one"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from coordinator.pool.acceptance import BEGINNING, Acceptance, Standing
 from coordinator.pool.batch import Batch
 from coordinator.pool.batches import Batches
 from coordinator.pool.course import Course
@@ -83,6 +84,7 @@ class Pool:
         unjudged: Sequence[int] | None = None,
         elapsed: float = 0.0,
         used: Sequence[tuple[int, int]] | None = None,
+        standing: Standing = BEGINNING,
     ) -> None:
         """Go on from any version of a run. Then the results that were kept come as `Arrived`, in
         their order, before any session joins.
@@ -92,7 +94,8 @@ class Pool:
         none beyond `version`, whose centre evaluation is still owed; None: that of `version`, where
         one is due, and no other. `used` are (first, count) of the directions that the last
         `max_staleness` updates used or dropped, so that others of their batches may still count
-        (`coordinator.pool.past.used`); None: none may.
+        (`coordinator.pool.past.used`); None: none may. `standing`: of the candidate and what is
+        accepted, where the strategy needs acceptance (`coordinator.pool.acceptance.standing`).
         """
         self.spec = spec
         self.started = now - elapsed
@@ -104,6 +107,7 @@ class Pool:
         self.leases = self._leases.out
         self._batches = Batches(spec, version, used)
         self._evaluations = Evaluations(spec)
+        self._acceptance = Acceptance(spec.needs_acceptance, version, standing)
         self._commands: list[Command] = []
         self._dispatch = Dispatch(
             spec,
@@ -112,6 +116,7 @@ class Pool:
             self._leases,
             self._batches,
             self._evaluations,
+            self._acceptance,
             self._commands,
         )
         self._failures = Failures(
@@ -142,6 +147,7 @@ class Pool:
             for owed in unjudged:
                 self._evaluations.begin(owed)
             self._check_stop(now)
+            self._judge_candidate(now)
 
     def handle(self, event: Event, now: float) -> list[Command]:
         """What is to be done because of `event` at time `now` (seconds, never decreasing)."""
@@ -160,7 +166,7 @@ class Pool:
                 and event.part is None
             ) or isinstance(event, Heard)
             if not usual:
-                self._conclude_evaluations()
+                self._conclude_evaluations(now)
             if self._batches.open.work.missing <= self._batches.spare:
                 self._maybe_close(now)
             if not usual:
@@ -207,7 +213,7 @@ class Pool:
             case Relaxed():
                 self._course.strained = ""
             case StopAsked():
-                self._end(self.version, reached=False, reason=event.reason)
+                self._end_here(event.reason)
 
     # What a person asks: who is here, how far is it, why is nothing happening?
 
@@ -443,7 +449,7 @@ class Pool:
     def _maybe_close(self, now: float) -> None:
         """Close the open batch, whose quorum is here, where all is or the rest had its time."""
         course = self._course
-        if course.updating or course.ended or course.final is not None:
+        if course.updating or course.ended or course.final is not None or self._acceptance.awaits:
             return
         batch = self._batches.open
         if batch.work.missing and not self._may_leave_the_rest(batch, now):
@@ -463,6 +469,7 @@ class Pool:
         return not batch.work.unleased.unawaited and not batch.work.expects(now)
 
     def _updated(self, event: Updated, now: float) -> None:
+        self._acceptance.reach(event.version, self._course.reverts)
         self._course.reach(event.version, now)
         self._batches.reach(self.version)
         self._failures.give_up_old_centres()
@@ -472,6 +479,8 @@ class Pool:
         """Ask for the centre evaluation of a new version where due, and see if it is the last."""
         if self._evaluations.is_due(self.version):
             self._evaluations.begin(self.version)
+        if self._course.final is not None:
+            self._evaluate_in_full()
         self._check_stop(now)
 
     def _check_stop(self, now: float) -> None:
@@ -488,29 +497,50 @@ class Pool:
                 return
             self._course.final = f"{stop.seconds:g} s have passed"
             if not self.workers:
-                self._end(
-                    self.version, reached=False, reason=f"{self._course.final}, no worker is here"
-                )
+                self._end_here(f"{self._course.final}, no worker is here")
                 return
         else:
             return
         if not self.spec.centre.evaluate_every:
-            self._end(self.version, reached=False, reason=self._course.final)
+            self._end_here(self._course.final)
             return
+        self._evaluate_in_full()
+
+    def _evaluate_in_full(self) -> None:
+        """The run ends with the current version, or returns to the accepted one after it."""
         if self._evaluations.of(self.version) is None:
             self._evaluations.begin(self.version)
         self._evaluations.under_way[-1].make_full()
 
     # The end.
 
-    def _conclude_evaluations(self) -> None:
-        """Judge what is finished, and see whether the run is over with it."""
+    def _conclude_evaluations(self, now: float) -> None:
+        """Judge what is finished, and see whether a candidate or the run is over with it."""
         while not self._course.ended and (judged := self._evaluations.take_finished()):
             self._commands.append(judged)
+            self._acceptance.judge(judged)
             if judged.reached:
                 self._end(judged.version, reached=True, reason="the target is reached")
-        if self._course.final is not None and not self._evaluations.under_way:
-            self._end(self.version, reached=False, reason=self._course.final)
+        self._judge_candidate(now)
+        course = self._course
+        if course.final is not None and not self._evaluations.under_way and not course.updating:
+            self._end_here(course.final)
+
+    def _judge_candidate(self, now: float) -> None:
+        """Have a candidate that is no better than what is accepted reverted."""
+        course, acceptance = self._course, self._acceptance
+        if course.updating or course.ended:
+            return
+        if acceptance.awaits and self._evaluations.of(self.version) is None:
+            acceptance.give_up()
+        if acceptance.rejected:
+            self._batches.close()
+            course.close(now, reverts=True)
+            self._commands.append(CloseBatch(self.version, (), (), reverts=True))
+
+    def _end_here(self, reason: str) -> None:
+        """The run ends without having reached anything, and returns what is accepted."""
+        self._end(self._acceptance.accepted_version, reached=False, reason=reason)
 
     def _end(self, version: int, reached: bool, reason: str) -> None:
         if self.ended:

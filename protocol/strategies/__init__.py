@@ -21,7 +21,9 @@ from protocol.strategies.base import (
     multiplier,
     strategy,
 )
+from protocol.strategies.hill_climbing import HillClimbing
 from protocol.strategies.openai_es import OpenAIES
+from protocol.strategies.random_search import RandomSearch
 from protocol.strategies.shapings import SHAPINGS, Shaped, Shaping, quantised, shape, shaping
 
 __all__ = [
@@ -31,7 +33,9 @@ __all__ = [
     "Adapted",
     "Cohort",
     "Gradient",
+    "HillClimbing",
     "OpenAIES",
+    "RandomSearch",
     "Returns",
     "Shaped",
     "Shaping",

@@ -243,7 +243,6 @@ class Strategy:
         accepts_stale: whether returns of earlier versions may count in an update.
         needs_gaussian: whether it adapts sigma by the squares of the noise, whose weights its
             updates carry; those of rademacher noise are all 1, so they can't tell it.
-        needs_acceptance: whether a step is kept only once its centre evaluates better.
         own_step: whether its step is the paper's own, so that no optimizer may bend it.
         shapes: whether it asks for a `shaping` of the returns; else it has its own.
         defaults: spec values, table by table, that a new run of it has unless told otherwise.
@@ -254,13 +253,17 @@ class Strategy:
     kind: ClassVar[str]
     accepts_stale: ClassVar[bool] = False
     needs_gaussian: ClassVar[bool] = False
-    needs_acceptance: ClassVar[bool] = False
     own_step: ClassVar[bool] = False
     shapes: ClassVar[bool] = True
     defaults: ClassVar[Mapping[str, Mapping[str, object]]] = {}
 
     discount: int = 1
     shaping: str = "centred-ranks"
+
+    @property
+    def needs_acceptance(self) -> bool:
+        """Whether a step is kept only where its centre evaluates better; else it is reverted."""
+        return False
 
     @classmethod
     def settings(cls) -> list[str]:
@@ -287,6 +290,15 @@ class Strategy:
         The sigma that is remembered counts for a strategy that `needs_gaussian`, else the update's.
         """
         return Gradient(sums.total, sums.scale), before
+
+    @property
+    def judges_sigma(self) -> bool:
+        """Whether the size of the perturbations moves with the verdicts on candidates."""
+        return False
+
+    def judged_sigma(self, sigma: float, better: bool) -> float:
+        """That size after a candidate turned out to be better, or not."""
+        return sigma
 
     def _require(self, name: str, holds: bool, rule: str) -> None:
         if not holds:

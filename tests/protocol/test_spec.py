@@ -66,6 +66,11 @@ SECTIONS = ("strategy", "optimizer", "normalizer", "pool", "centre", "stop")
 
 CHOSEN = {
     "strategy": {
+        field.name: st.none()
+        for field in msgspec.structs.fields(run_spec.StrategySpec)
+        if field.default is None
+    }
+    | {
         "kind": st.just("openai-es"),
         "shaping": st.sampled_from([None, *strategies.SHAPINGS]),
         "arguments": st.just({}),
@@ -73,10 +78,7 @@ CHOSEN = {
         "schedule": generated.struct(
             Schedule, updates=st.integers(1, 9), floor=st.floats(1e-3, 1.0)
         ),
-    }
-    | dict.fromkeys(
-        ("elites", "sigma_rate", "sigma_change", "extra_noise", "extra_noise_updates"), st.none()
-    ),
+    },
     "optimizer": {
         "kind": st.sampled_from([kind for kind in optimizers.OPTIMIZERS if kind != "novograd"]),
         "arguments": st.just({}),
@@ -173,6 +175,8 @@ IMAGES = {"kind": "box", "shape": [11, 11, 3], "dtype": "uint8"}
 CNN = {"kind": "cnn", "hidden": [16]}
 MODULE = {"kind": "module", "module": "nets:Net", "parameters": [["w", [2, 4]]]}
 
+CLIMBING = {"kind": "sgd", "momentum": 0.0, "learning_rate": 1.0}
+
 MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"seed": -1}, ["seed is -1", "at least 0"]),
     ({"seed": 2**63}, ["seed is 9223372036854775808", "at most 9,223,372,036,854,775,807"]),
@@ -190,6 +194,48 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     (
         {"strategy": {"mirrored": False}, "pool": {"max_staleness": 1}},
         ["pool.max_staleness is 1", "strategy.mirrored = false", "to 0"],
+    ),
+    (
+        {"strategy": {"kind": "hill-climbing"}, "optimizer": {"kind": "adam"}},
+        ['optimizer.kind is "adam"', '"sgd"', "learning_rate 1.0"],
+    ),
+    (
+        {"strategy": {"kind": "random-search"}, "optimizer": CLIMBING | {"clip_norm": 1.0}},
+        ["optimizer.clip_norm is 1.0", '"sgd" with momentum 0'],
+    ),
+    (
+        {
+            "strategy": {"kind": "hill-climbing"},
+            "optimizer": CLIMBING,
+            "centre": {"evaluate_every": 2},
+        },
+        ["centre.evaluate_every is 2", "each version is judged", "to 1"],
+    ),
+    (
+        {
+            "strategy": {"kind": "hill-climbing", "keep": "always", "sigma_worse": 0.9},
+            "optimizer": CLIMBING,
+        },
+        ["sigma_worse = 0.9", 'keep = "always"', "leave both out"],
+    ),
+    (
+        {
+            "strategy": {
+                "kind": "random-search",
+                "sigma_worse": 0.9,
+                "schedule": {"kind": "linear", "updates": 5},
+            },
+            "optimizer": CLIMBING,
+        },
+        ["strategy.schedule.kind", "adapts sigma itself"],
+    ),
+    (
+        {"strategy": {"kind": "hill-climbing", "elites": 2.5}, "optimizer": CLIMBING},
+        ["elites = 2.5", "a share, or a whole number"],
+    ),
+    (
+        {"strategy": {"kind": "hill-climbing", "sigma_least": 2.0, "sigma_most": 1.0}},
+        ["sigma_least = 2.0", "sigma_least <= sigma_most"],
     ),
     ({"strategy": {"sigm": 0.1}}, ["unknown field `strategy.sigm`", "did you mean `sigma`?"]),
     ({"strategy": {"kind": "cma-es"}}, ["strategy.kind is 'cma-es': must be one of", "openai-es"]),
