@@ -36,6 +36,7 @@ _FILES = (
     "spec.toml",
     "metrics.jsonl",
     "policy.safetensors",
+    "best.safetensors",
     "log.sqlite",
     "log.sqlite-wal",
     "log.sqlite-shm",
@@ -65,8 +66,8 @@ class BrokerChoice:
 
 
 class RunDirectory:
-    """`spec.toml`, `log.sqlite`, `metrics.jsonl`, `policy.safetensors`, `snapshots/`, `secret`,
-    `broker.json`, `run`, `run.key`.
+    """`spec.toml`, `log.sqlite`, `metrics.jsonl`, `policy.safetensors`, `best.safetensors`,
+    `snapshots/`, `secret`, `broker.json`, `run`, `run.key`.
 
     `run` names the run that it belongs to; a lock on it keeps two coordinators apart, and goes with
     the process however that ends. `run.key` signs what the coordinator says; who has it, is it.
@@ -150,6 +151,11 @@ class RunDirectory:
     def policy_path(self) -> Path:
         """Where the latest, at the end the returned, parameters lie."""
         return self.path / "policy.safetensors"
+
+    @property
+    def best_path(self) -> Path:
+        """Where the parameters lie whose centre was judged best."""
+        return self.path / "best.safetensors"
 
     @property
     def _metrics_path(self) -> Path:
@@ -283,15 +289,30 @@ class RunDirectory:
         return {}
 
     def write_policy(
-        self, tensors: Mapping[str, NDArray[np.float32]], about: Mapping[str, str]
+        self,
+        path: Path,
+        tensors: Mapping[str, NDArray[np.float32]],
+        about: Mapping[str, str],
     ) -> None:
-        """Replace the policy file in one step: a reader sees the old or the new one whole.
+        """Replace a policy file in one step: a reader sees the old or the new one whole.
 
         Raises `DirectoryError`.
         """
         from safetensors.numpy import save
 
-        self._replace(self.policy_path, save(dict(tensors), metadata=dict(about)))
+        self._replace(path, save(dict(tensors), metadata=dict(about)))
+
+    def best(self) -> dict[str, str]:
+        """What the file of the best policy says of itself; empty where there is none."""
+        if not self.best_path.exists():
+            return {}
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(self.best_path, framework="numpy") as file:
+                return dict(file.metadata() or {})
+        except (OSError, SafetensorError):
+            return {}
 
     def close(self) -> None:
         """Let go of the files."""

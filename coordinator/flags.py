@@ -73,6 +73,7 @@ Updates = Annotated[
     int | None, typer.Option(help="Updates after which the run ends; its centre is judged then.")
 ]
 Episodes = Annotated[int | None, typer.Option(help="Episodes after which the run ends.")]
+Steps = Annotated[int | None, typer.Option(help="Environment steps after which the run ends.")]
 Seconds = Annotated[
     float | None, typer.Option(help="Seconds from the start after which the run ends.")
 ]
@@ -103,6 +104,7 @@ def spec_values(given: Mapping[str, Any]) -> dict[str, Any]:
             "target": given["target"],
             "updates": given["updates"],
             "episodes": given["episodes"],
+            "steps": given["steps"],
             "seconds": given["seconds"],
         },
     }

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coordinator.directory import DirectoryError, RunDirectory, keep_spec, known_spec
+from coordinator.pool.confidence import USUAL, margin
+from coordinator.pool.events import CentreJudged
 from coordinator.progress import Outcome
 from protocol.address import join_line
 from protocol.errors import ShoalError
@@ -237,7 +239,11 @@ def summary(outcome: Outcome, seconds: float) -> dict[str, object]:
     centre = outcome.centre
     return {
         "solved": outcome.reached,
+        "version": outcome.version,
         "centre_return": None if centre is None else centre.mean,
+        "centre_deviation": None if centre is None else centre.deviation,
+        "centre_interval": None if centre is None else interval(centre),
+        "centre_episodes": None if centre is None else centre.episodes,
         "updates": outcome.updates,
         "episodes": outcome.progress.episodes,
         "env_steps": outcome.progress.steps,
@@ -258,11 +264,24 @@ def verdict(outcome: Outcome) -> str:
     judged = "not evaluated"
     if centre is not None:
         judged = f"{centre.mean:.1f} over {centre.episodes} episodes"
+        if between := interval(centre):
+            low, high = between
+            judged += (
+                f" (deviation {centre.deviation:.1f}, {USUAL:.0%} interval {low:.1f} to {high:.1f})"
+            )
     word = "solved" if outcome.reached else "ended"
     return (
         f"{word}: {outcome.reason}; returns version {outcome.version} "
         f"(params_hash {outcome.params_hash}), centre {judged}"
     )
+
+
+def interval(centre: CentreJudged) -> tuple[float, float] | None:
+    """The usual confidence interval of the centre's mean return; None of a single return."""
+    if centre.episodes < 2:
+        return None
+    half = margin(centre.deviation, centre.episodes)
+    return centre.mean - half, centre.mean + half
 
 
 def _run_key(directory: RunDirectory) -> Identity:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -133,6 +134,8 @@ class Maker:
         self._count(centre.episodes, centre.steps)
         self._untold.append(centre)
         self._recorder.evaluation(centre, self.seconds)
+        with contextlib.suppress(KeyError):  # too long ago
+            self._recorder.judged(self._versions.get(centre.version), centre)
         self._recorder.metrics(metrics.of_centre(centre, self.seconds))
 
     def count_wire(self) -> None:

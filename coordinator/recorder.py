@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from coordinator.directory import RunDirectory
 from coordinator.log import EvaluationRow, ResultRow, UpdateLog, UpdateRow, Value
+from coordinator.pool.confidence import merit
 from coordinator.pool.events import CentreJudged, KeepResult, SessionId
 from coordinator.update import Made
 from coordinator.versions import Version
@@ -63,6 +66,11 @@ class Recorder:
         self._flushing: asyncio.TimerHandle | None = None
         self._policy_pending = False
         self._next_policy = 0.0
+        self._merit: tuple[float, int] = (-math.inf, 0)
+        """of the best version so far"""
+        self._best: tuple[Version, CentreJudged] | None = None
+        """that, where it is not written"""
+        self._next_best = 0.0
         self._freezing = False
         self._next_snapshot = 0.0
 
@@ -70,6 +78,7 @@ class Recorder:
         """Write what a run directory has from the start; `state` is the one that we begin with."""
         if state.version == 0 and not self._directory.snapshots.versions():
             self.snapshot(state)
+        self._merit = _merit_of(self._directory.best())
 
     def result(self, keep: KeepResult, message: messages.Result) -> None:
         """Keep an accepted result, with others that come soon; `on_kept` tells when it is."""
@@ -137,6 +146,16 @@ class Recorder:
         """Offer the parameters of a version: written where the file is old enough."""
         if not self._policy_pending and time.monotonic() >= self._next_policy:
             self.policy(version)
+        self._offer_best()
+
+    def judged(self, version: Version, judged: CentreJudged) -> None:
+        """The centre of a version was evaluated: it is written to a file of its own where it is the
+        best so far."""
+        reached = merit(judged.mean, judged.deviation, judged.episodes)
+        if reached > self._merit:
+            self._merit = reached
+            self._best = version, judged
+            self._offer_best()
 
     def policy(self, version: Version) -> None:
         """Write the parameters of a version to the policy file."""
@@ -157,6 +176,8 @@ class Recorder:
     async def settle(self) -> None:
         """Returns when all is written, or `on_failure` was told that it is not."""
         self._flush()
+        self._next_best = 0.0
+        self._offer_best()
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._thread, lambda: None)
 
@@ -218,6 +239,24 @@ class Recorder:
         self._next_policy = ended + max(POLICY_SECONDS, (ended - began) / POLICY_SHARE)
         self._policy_pending = False
 
+    def _offer_best(self) -> None:
+        """Write the best version, unless that of a moment ago was written just now."""
+        if self._best is not None and time.monotonic() >= self._next_best:
+            version, judged = self._best
+            self._best, self._next_best = None, math.inf
+            self._later(self._thread, self._write_best, version, judged)
+
+    def _write_best(self, version: Version, judged: CentreJudged) -> None:
+        began = time.monotonic()
+        said = {
+            "mean_return": repr(judged.mean),
+            "return_deviation": repr(judged.deviation),
+            "episodes": str(judged.episodes),
+        }
+        _write(self._spec, self._directory, self._directory.best_path, version, said)
+        ended = time.monotonic()
+        self._next_best = ended + max(POLICY_SECONDS, (ended - began) / POLICY_SHARE)
+
     def _freeze(self, state: State, proof: Proof | None, loop: asyncio.AbstractEventLoop) -> None:
         began = time.monotonic()
         frozen = self._directory.snapshots.freeze(state, proof)
@@ -230,13 +269,35 @@ class Recorder:
 
 def write_policy(spec: RunSpec, directory: RunDirectory, version: Version) -> None:
     """Replace the policy file by the parameters of a version. Raises `DirectoryError`."""
+    _write(spec, directory, directory.policy_path, version, {})
+
+
+def _write(
+    spec: RunSpec,
+    directory: RunDirectory,
+    path: Path,
+    version: Version,
+    about: Mapping[str, str],
+) -> None:
+    """Replace a policy file, which says these things of itself too. Raises `DirectoryError`."""
     point = version.point
     normalisation = None if point.normalizer is None else point.normalizer.policy_input()
     directory.write_policy(
+        path,
         to_tensors(spec, point.theta, normalisation),
         {
             "run": directory.run,
             "version": str(point.version),
             "params_hash": version.digest.hex(),
+            **about,
         },
     )
+
+
+def _merit_of(about: Mapping[str, str]) -> tuple[float, int]:
+    """The merit that the file of the best policy claims; the least where it claims none."""
+    try:
+        mean, deviation = float(about["mean_return"]), float(about["return_deviation"])
+        return merit(mean, deviation, int(about["episodes"]))
+    except (KeyError, ValueError):
+        return -math.inf, 0

@@ -13,6 +13,7 @@ from coordinator.directory import RunDirectory
 from coordinator.log import DamagedError, EvaluationRow, LogReader, UpdateLog
 from coordinator.pool import acceptance
 from coordinator.pool.acceptance import BEGINNING, Standing
+from coordinator.pool.confidence import lowest
 from coordinator.pool.events import Arrived, CentreJudged, SessionId
 from coordinator.pool.past import used
 from coordinator.progress import Progress
@@ -293,7 +294,8 @@ def _damaged(log: LogReader, version: int, reason: str) -> DamagedError:
 
 
 def _judged(spec: RunSpec, row: EvaluationRow) -> CentreJudged:
-    target = spec.stop.target
+    stop = spec.stop
+    sure = lowest(row.mean, row.deviation, row.episodes, stop.confidence)
     return CentreJudged(
         version=row.version,
         episodes=row.episodes,
@@ -301,7 +303,7 @@ def _judged(spec: RunSpec, row: EvaluationRow) -> CentreJudged:
         deviation=row.deviation,
         steps=row.steps,
         full=row.full,
-        reached=row.full and target is not None and row.mean >= target,
+        reached=row.full and stop.target is not None and sure >= stop.target,
     )
 
 

@@ -129,6 +129,7 @@ class Server:
             recovered.version,
             now(),
             episodes=self._versions.current.episodes,
+            steps=self._versions.current.steps,
             first_task=first_task(leader.epoch),
             unjudged=recovered.unjudged,
             elapsed=recovered.seconds,

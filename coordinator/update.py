@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from coordinator.peers import Leader
 from coordinator.pool.events import CentreJudged, CloseBatch, Contribution
@@ -122,7 +121,7 @@ def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: Cl
         sigma=_sigma(spec, rules, before, closed.reverts),
         observations=_observations(spec, contributions),
         episodes=weighting.members * spec.environment.episodes,
-        steps=sum(int(part.lengths[_valid(part)].sum()) for part in contributions),
+        steps=sum(part.steps for part in contributions),
         scalars=weighting.scalars,
         reverts=closed.reverts,
     )
@@ -208,17 +207,12 @@ def _less_and_less(closed: CloseBatch) -> Iterator[CloseBatch]:
 
 def _members(closed: CloseBatch) -> int:
     """Members whose returns it brings."""
-    return sum(int(part.returns[_valid(part)].size) for part in closed.contributions)
+    return sum(int(part.returns[part.valid].size) for part in closed.contributions)
 
 
 def _group(spec: RunSpec, contribution: Contribution) -> tuple[int, int]:
     """(batch, version): what makes one cohort."""
     return contribution.first // spec.directions, contribution.version
-
-
-def _valid(contribution: Contribution) -> NDArray[np.bool_]:
-    """Which directions have returns, shape (count,)."""
-    return ~np.isnan(contribution.returns[:, 0])
 
 
 def _cohorts(spec: RunSpec, version: int, ordered: Sequence[Contribution]) -> list[Cohort]:
@@ -255,7 +249,7 @@ def _cohort(version: int, parts: Sequence[Contribution]) -> Cohort:
     returns = np.full((end - first, parts[0].returns.shape[1]), np.nan)
     for part in parts:
         # What failed in one part may have come in another.
-        valid = _valid(part)
+        valid = part.valid
         place = part.first - first
         returns[place : place + len(valid)][valid] = part.returns[valid]
     plus, *minus = returns.T
@@ -290,7 +284,7 @@ def _observations(
 def _summary(contributions: Sequence[Contribution]) -> tuple[float, float, float]:
     """(best, mean, deviation) of all returns; NaN where there are none."""
     returns = np.concatenate(
-        [np.empty(0), *(part.returns[_valid(part)].ravel() for part in contributions)]
+        [np.empty(0), *(part.returns[part.valid].ravel() for part in contributions)]
     )
     if not returns.size:
         return float("nan"), float("nan"), float("nan")

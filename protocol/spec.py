@@ -324,12 +324,19 @@ class CentreSpec(Section, frozen=True, kw_only=True):
 class StopSpec(Section, frozen=True, kw_only=True):
     """When the run ends: at the first rule that is met; with none it goes on until stopped."""
 
+    later: ClassVar[tuple[str, ...]] = ("confidence", "steps")
+
     target: Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)] | None = None
     """Mean return of the centre over a full evaluation."""
+    confidence: Annotated[float, msgspec.Meta(ge=0.0, lt=1.0)] = 0.0
+    """Where it is above 0, the lower end of the mean's confidence interval of this probability has
+    to reach the target: 0.95, for example. 0: the mean."""
     updates: Annotated[int, msgspec.Meta(ge=0, le=2**40)] | None = None
     """Updates made; the centre is judged once more then."""
     episodes: Annotated[int, msgspec.Meta(ge=1, le=2**50)] | None = None
     """Members' episodes that counted."""
+    steps: Annotated[int, msgspec.Meta(ge=1, le=2**60)] | None = None
+    """Steps of such episodes."""
     seconds: Annotated[float, msgspec.Meta(gt=0.0, le=1e9)] | None = None
     """Seconds since the coordinator's start."""
 
@@ -616,6 +623,11 @@ def _check_together(spec: RunSpec) -> None:
         raise SpecError(
             f"stop.target is {spec.stop.target} but centre.evaluate_every is 0, so the centre "
             "would never be judged: set centre.evaluate_every to 1 or more"
+        )
+    if spec.stop.confidence and spec.centre.episodes < 2:
+        raise SpecError(
+            f"stop.confidence is {spec.stop.confidence} but centre.episodes is 1, and one return "
+            "has no interval: give centre.episodes 2 or more, or leave stop.confidence out"
         )
 
 

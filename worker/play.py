@@ -24,6 +24,10 @@ from worker.evaluation.lanes import Lanes
 from worker.evaluation.playing import Environment
 from worker.policies.making import Grant
 
+LATEST = "policy.safetensors"
+"""The latest policy of a run; of one that has ended that which it returned."""
+BEST = "best.safetensors"
+"""That whose centre was judged best."""
 FILMS = (".mp4", ".gif")
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
 """Variables of which a window on Linux needs one."""
@@ -55,12 +59,12 @@ class Writer(Protocol):
         """Finish the file."""
 
 
-def load(path: Path) -> TrainedPolicy:
-    """The policy of a run directory, or of a file in it. Raises `PolicyError`."""
+def load(path: Path, name: str = LATEST) -> TrainedPolicy:
+    """The policy of a run directory, LATEST or BEST, or of a file in one. Raises `PolicyError`."""
     from safetensors import SafetensorError, safe_open
 
     named = path.suffix == ".safetensors"
-    file = path if named else path / "policy.safetensors"
+    file = path if named else path / name
     try:
         with file.open("rb"):
             pass
@@ -69,9 +73,13 @@ def load(path: Path) -> TrainedPolicy:
             f"you may not read {file}: ask its owner for the right to, or play as that user"
         ) from None
     except OSError:
-        raise PolicyError(
-            f"{path} holds no policy.safetensors: give the directory of a run"
-        ) from None
+        remedy = "give the directory of a run"
+        if name == BEST and (path / LATEST).exists():
+            remedy = (
+                "no evaluation of its centre is over yet, or another host has led it since; "
+                f"`shoal log {path}` tells them all, and `shoal replay` rebuilds any version"
+            )
+        raise PolicyError(f"{path} holds no {name}: {remedy}") from None
     described = file.parent / "spec.toml"
     if not described.exists():
         raise PolicyError(f"there is no {described}: put the policy into the directory of its run")

@@ -36,6 +36,12 @@ def play(
     video: Annotated[
         Path | None, typer.Option(help="Write a film to this file: .mp4 or .gif.")
     ] = None,
+    best: Annotated[
+        bool,
+        typer.Option(
+            "--best", help="The version whose centre was judged best, not the latest or returned."
+        ),
+    ] = False,
     allow_module: Annotated[
         list[str] | None,
         typer.Option(
@@ -52,7 +58,7 @@ def play(
     registry.allow(allow_module or ())
     if video is not None and render is Render.HUMAN:
         raise ShoalError("--render human and --video exclude each other: choose one")
-    policy = playing.load(run_dir)
+    policy = playing.load(run_dir, playing.BEST if best else playing.LATEST)
     print(f"{policy.run} version {policy.version}: {policy.spec.environment.id}")
     returns = playing.play(
         policy,

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from coordinator.pool.confidence import lowest
 from coordinator.pool.ranges import NOBODY
 from coordinator.pool.work import Lease, Work
 
@@ -19,10 +20,19 @@ class Evaluation:
     nothing but the episodes, so every pool comes to the same verdict.
     """
 
-    def __init__(self, version: int, episodes: int, screening: int, target: float | None) -> None:
+    def __init__(
+        self,
+        version: int,
+        episodes: int,
+        screening: int,
+        target: float | None,
+        confidence: float = 0.0,
+    ) -> None:
+        """`confidence`: of the interval whose lower end has to reach the target; 0: the mean."""
         self.version = version
         self.episodes = episodes
         self.target = target
+        self.confidence = confidence
         self.work = Work(0, screening)
         self._returns = np.full(episodes, np.nan)
         self._lengths = np.zeros(episodes, dtype=np.int64)
@@ -90,7 +100,9 @@ class Evaluation:
     @property
     def reached(self) -> bool:
         """Whether a full evaluation meets the target."""
-        return self.full and self.target is not None and self.mean >= self.target
+        if not self.full or self.target is None:
+            return False
+        return lowest(self.mean, self.deviation, self.episodes, self.confidence) >= self.target
 
     def _worth_the_rest(self) -> bool:
         if self.target is None:

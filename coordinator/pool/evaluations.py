@@ -13,7 +13,7 @@ class Evaluations:
     def __init__(self, spec: RunSpec) -> None:
         self.under_way: list[Evaluation] = []
         self._centre = spec.centre
-        self._target = spec.stop.target
+        self._stop = spec.stop
 
     def is_due(self, version: int) -> bool:
         """Whether the run spec asks for that of this version."""
@@ -26,8 +26,10 @@ class Evaluations:
 
     def begin(self, version: int) -> None:
         """Evaluate a version, later than those under way."""
-        centre = self._centre
-        self.under_way.append(Evaluation(version, centre.episodes, centre.screening, self._target))
+        centre, stop = self._centre, self._stop
+        self.under_way.append(
+            Evaluation(version, centre.episodes, centre.screening, stop.target, stop.confidence)
+        )
 
     def end(self, evaluation: Evaluation) -> None:
         """It is judged, or given up."""

@@ -197,6 +197,16 @@ class Contribution(msgspec.Struct, frozen=True, eq=False, gc=False):
     lengths: NDArray[np.int64]
     observed: bytes
 
+    @property
+    def valid(self) -> NDArray[np.bool_]:
+        """Which directions have returns, shape (count,)."""
+        return ~np.isnan(self.returns[:, 0])
+
+    @property
+    def steps(self) -> int:
+        """Environment steps of the directions that have returns."""
+        return int(self.lengths[self.valid].sum())
+
 
 class SendTask(msgspec.Struct, frozen=True, gc=False):
     """Lease this range to this session; `acknowledged` results ride along."""

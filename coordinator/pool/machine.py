@@ -80,6 +80,7 @@ class Pool:
         version: int,
         now: float,
         episodes: int = 0,
+        steps: int = 0,
         first_task: int = 1,
         unjudged: Sequence[int] | None = None,
         elapsed: float = 0.0,
@@ -89,17 +90,17 @@ class Pool:
         """Go on from any version of a run. Then the results that were kept come as `Arrived`, in
         their order, before any session joins.
 
-        `episodes` were used by the updates so far, `elapsed` seconds did the run take. `first_task`
-        is beyond all task numbers of earlier epochs. `unjudged` are the versions, ascending and
-        none beyond `version`, whose centre evaluation is still owed; None: that of `version`, where
-        one is due, and no other. `used` are (first, count) of the directions that the last
-        `max_staleness` updates used or dropped, so that others of their batches may still count
-        (`coordinator.pool.past.used`); None: none may. `standing`: of the candidate and what is
-        accepted, where the strategy needs acceptance (`coordinator.pool.acceptance.standing`).
+        `episodes` and `steps` were used by the updates so far, `elapsed` seconds did the run take.
+        `first_task` is beyond all task numbers of earlier epochs. `unjudged` are the versions,
+        ascending and none beyond `version`, whose centre evaluation is still owed; None: that of
+        `version`, where one is due, and no other. `used` are (first, count) of the directions that
+        the last `max_staleness` updates used or dropped, so that others of their batches may still
+        count (`coordinator.pool.past.used`); None: none may. `standing`: of the candidate and what
+        is accepted, where the strategy needs acceptance (`coordinator.pool.acceptance.standing`).
         """
         self.spec = spec
         self.started = now - elapsed
-        self.episodes = episodes
+        self.episodes, self.steps = episodes, steps
         self._course = Course(version, gathers_until=math.inf if first_task > 1 else None)
         self._roster = Roster()
         self._leases = Leases(spec, first_task)
@@ -457,6 +458,7 @@ class Pool:
         stale = self._batches.stale(self.version)
         contributions, members = self._batches.close()
         self.episodes += members * self.spec.environment.episodes
+        self.steps += sum(part.steps for part in contributions)
         course.close(now)
         self._commands.append(CloseBatch(self.version, contributions, tuple(sorted(batch.dropped))))
         if said := self._staleness.closes(stale, members, now):
@@ -492,6 +494,8 @@ class Pool:
             self._course.final = f"{self.version} updates are made"
         elif stop.episodes is not None and self.episodes >= stop.episodes:
             self._course.final = f"{self.episodes:,} episodes are used"
+        elif stop.steps is not None and self.steps >= stop.steps:
+            self._course.final = f"{self.steps:,} steps are used"
         elif stop.seconds is not None and now - self.started >= stop.seconds:
             if not self.workers and now < self._patient_until:
                 return

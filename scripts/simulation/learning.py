@@ -101,7 +101,11 @@ class Learner:
         """Whether the latest version does, by the rules of a run's centre evaluations."""
         centre, version = self.spec.centre, self.state.version
         evaluation = CentreEvaluation(
-            version, centre.episodes, centre.screening, self.spec.stop.target
+            version,
+            centre.episodes,
+            centre.screening,
+            self.spec.stop.target,
+            self.spec.stop.confidence,
         )
         done = 0
         while not evaluation.finished:

@@ -11,7 +11,11 @@ from tests.chaos.processes import ROOT, running
 
 FIGURES = {
     "solved",
+    "version",
     "centre_return",
+    "centre_deviation",
+    "centre_interval",
+    "centre_episodes",
     "updates",
     "episodes",
     "env_steps",
@@ -32,7 +36,8 @@ def test_demo_trains_and_leaves_a_run_but_no_process(tmp_path: Path) -> None:
     assert figures["updates"] == 3
     assert figures["wire_bytes_per_episode"] > 0
     assert not demo.left()
-    for name in ("spec.toml", "log.sqlite", "metrics.jsonl", "policy.safetensors"):
+    kept = ("spec.toml", "log.sqlite", "metrics.jsonl", "policy.safetensors", "best.safetensors")
+    for name in kept:
         assert (run_dir / name).stat().st_size > 0
     played = subprocess.run(
         [sys.executable, "-m", "shoal", "play", str(run_dir), "--episodes", "2"],

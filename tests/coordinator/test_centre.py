@@ -56,6 +56,16 @@ def test_just_below_the_target_is_not_reached() -> None:
     assert not evaluation.reached
 
 
+@pytest.mark.parametrize(("confidence", "reached"), [(0.0, True), (0.5, True), (0.95, False)])
+def test_with_confidence_the_whole_interval_has_to_lie_above_the_target(
+    confidence: float, reached: bool
+) -> None:
+    evaluation = Evaluation(5, 4, 4, 10.0, confidence)
+    record(evaluation, 0, [9.0, 13.0, 9.0, 13.0])  # 11 +- 1.15, times 0.76 or 3.18
+    assert evaluation.full
+    assert evaluation.reached == reached
+
+
 @given(st.permutations(range(12)), st.data())
 def test_the_verdict_is_the_same_for_any_order_and_cut(
     order: list[int], data: st.DataObject

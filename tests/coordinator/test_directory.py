@@ -165,7 +165,7 @@ def test_metrics_are_lines_of_valid_json_at_once(directory: RunDirectory) -> Non
 def test_policy_is_replaced_whole_and_says_what_it_is(directory: RunDirectory) -> None:
     for version in (1, 2):
         tensors = {"layers.0.bias": np.full(3, version, dtype=np.float32)}
-        directory.write_policy(tensors, {"version": str(version)})
+        directory.write_policy(directory.policy_path, tensors, {"version": str(version)})
     assert load_file(directory.policy_path)["layers.0.bias"].tolist() == [2.0] * 3
     with safe_open(directory.policy_path, framework="numpy") as file:
         assert file.metadata() == {"version": "2"}
@@ -176,7 +176,7 @@ def test_policy_that_cannot_be_written_leaves_the_old_one(directory: RunDirector
     directory.policy_path.mkdir()
     (directory.policy_path / "in the way").touch()
     with pytest.raises(DirectoryError, match=r"can't take policy\.safetensors"):
-        directory.write_policy({"x": np.zeros(1, dtype=np.float32)}, {})
+        directory.write_policy(directory.policy_path, {"x": np.zeros(1, dtype=np.float32)}, {})
     assert not list(directory.path.glob(".policy-*"))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from coordinator.pool.confidence import lowest
 from coordinator.pool.events import (
     CentreJudged,
     CloseBatch,
@@ -23,10 +24,10 @@ from tests.coordinator.driver import CENTRE, A, B, Driver, finish_all, of, tasks
 from tests.coordinator.simulation import Environment, Simulation, spec
 
 
-def judged(speeds: list[float], seed: int) -> tuple[list[CentreJudged], EndRun]:
+def judged(speeds: list[float], seed: int, **stop: float) -> tuple[list[CentreJudged], EndRun]:
     """All verdicts of a run that reaches its target, in a pool with these workers."""
     levels = np.random.default_rng(seed).normal(np.arange(60) / 3.0, 2.0)
-    run = spec(16, centre=CENTRE, stop={"target": 15.0})
+    run = spec(16, centre=CENTRE, stop={"target": 15.0, **stop})
     simulation = Simulation(
         run, Environment(level=lambda version: float(levels[version])), update_seconds=0.02
     )
@@ -66,6 +67,7 @@ def test_the_rest_of_the_centres_episodes_runs_only_where_it_may_reach_the_targe
     [
         ({"updates": 3}, "3 updates are made"),
         ({"episodes": 40}, "48 episodes are used"),
+        ({"steps": 3000}, "4,441 steps are used"),
         ({"seconds": 3.0}, "3 s have passed"),
     ],
 )
@@ -90,6 +92,18 @@ def test_the_last_evaluation_may_still_reach_the_target() -> None:
     driver.join(A)
     finish_all(driver)
     assert of(driver.said, EndRun) == [EndRun(3, True, "the target is reached")]
+
+
+def test_a_target_that_only_the_mean_reaches_does_not_end_a_run_that_asks_for_confidence() -> None:
+    found, by_mean = judged([1e4], 0)
+    target = found[-1].mean  # reached to the last bit
+    again, ended = judged([1e4], 0, target=target)
+    assert ended.version == by_mean.version
+    assert again[-1].deviation > 0.0
+    surer, late = judged([1e4], 0, target=target, confidence=0.95)
+    assert late.reached and late.version > ended.version
+    sure = [lowest(j.mean, j.deviation, j.episodes, 0.95) for j in surer]
+    assert [j.reached for j in surer] == [s >= target for s in sure]
 
 
 @pytest.mark.parametrize(("every", "judgements"), [(0, 0), (1, 1)])

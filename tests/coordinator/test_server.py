@@ -23,6 +23,7 @@ from safetensors.numpy import load_file
 from coordinator import server, update
 from coordinator.lines import LONGEST_LINE
 from coordinator.log import LogError, UpdateLog
+from coordinator.pool.confidence import merit
 from coordinator.progress import Outcome
 from coordinator.update import UpdateError
 from protocol import replay, topics
@@ -34,7 +35,7 @@ from protocol.messages import Here, Refusal, Result, Update, Who
 from protocol.packing import pack_reals
 from protocol.spec import RunSpec
 from protocol.state import params_hash
-from tests.coordinator.runs import Led, led, play, spec_of, states_of
+from tests.coordinator.runs import Led, broker, led, play, resumed, spec_of, states_of
 from tests.coordinator.scripted import DEADLINE, ScriptedWorker
 from tests.protocol.mosquitto import Mosquitto
 
@@ -95,6 +96,35 @@ async def test_late_verdict_returns_the_version_that_it_is_about(tmp_path: Path)
     with safe_open(run.directory.policy_path, framework="numpy") as file:
         assert file.metadata()["params_hash"] == hashes[0]
         assert file.metadata()["version"] == "0"
+
+
+async def test_the_best_version_is_kept_beside_that_which_is_returned(tmp_path: Path) -> None:
+    """It is told from the evaluations: their lower ends; and it stays so when the run goes on."""
+    spec = spec_of(optimizer={"learning_rate": 2.0}, stop={"updates": 8})
+    async with broker(tmp_path / "broker") as url:
+        async with led(spec, tmp_path, url) as run, run.worker(pause_at=5):
+            async with asyncio.timeout(DEADLINE):
+                while run.server.progress.version < 5 or run.directory.best() == {}:
+                    await asyncio.sleep(0.01)
+            run.server.pause("for a test")
+            await run.outcome()
+        async with resumed(tmp_path, url) as run, run.worker():
+            outcome = await run.outcome()
+            hashes = replayed(spec, run)
+    lines = (run.directory.path / "metrics.jsonl").read_text().splitlines()
+    judged = {each["version"]: each for each in map(json.loads, lines) if each["kind"] == "centre"}
+    merits = {
+        version: merit(each["mean_return"], each["return_deviation"], each["episodes"])
+        for version, each in judged.items()
+    }
+    best = max(merits, key=lambda version: (merits[version], -version))
+    assert best != outcome.version  # steps this long leave the best point again
+    said = run.directory.best()
+    assert (said["version"], said["params_hash"]) == (str(best), hashes[best])
+    assert float(said["mean_return"]) == judged[best]["mean_return"]
+    with safe_open(run.directory.best_path, framework="numpy") as file:
+        parts = [file.get_tensor(name).ravel() for name in ("layers.0.weight", "layers.0.bias")]
+    assert params_hash(np.concatenate(parts)) == hashes[best]
 
 
 async def test_beat_follows_each_update_at_once(

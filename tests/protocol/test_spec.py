@@ -114,6 +114,8 @@ def specs(draw: st.DrawFn) -> RunSpec:
         parts["centre"] = centre = msgspec.structs.replace(centre, screening=centre.episodes)
     if centre.evaluate_every == 0:
         parts["stop"] = msgspec.structs.replace(stop, target=None)
+    if centre.episodes < 2:
+        parts["stop"] = msgspec.structs.replace(parts["stop"], confidence=0.0)
     strategy, pool = parts["strategy"], parts["pool"]
     if strategy.mirrored:
         even = strategy.population // 2 * 2
@@ -301,6 +303,10 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     (
         {"stop": {"target": 1.0}, "centre": {"evaluate_every": 0}},
         ["stop.target is 1.0", "centre.evaluate_every is 0", "1 or more"],
+    ),
+    (
+        {"stop": {"confidence": 0.9}, "centre": {"episodes": 1, "screening": 1}},
+        ["stop.confidence is 0.9", "centre.episodes is 1", "2 or more"],
     ),
     ({"stop": {"target": math.nan}}, ["stop.target is nan"]),
     ({"stop": {"updates": "many"}}, ["stop.updates is 'many'", "whole number"]),

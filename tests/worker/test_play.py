@@ -66,6 +66,16 @@ def test_returns_are_those_of_the_centre(tmp_path: Path) -> None:
     assert heard == [(e, judged.returns[e], judged.lengths[e]) for e in range(3)]
 
 
+def test_the_best_policy_is_another_file_of_the_run(tmp_path: Path) -> None:
+    kept_run(tmp_path)
+    with pytest.raises(PolicyError, match=r"holds no best\.safetensors: no evaluation"):
+        play.load(tmp_path, play.BEST)
+    (tmp_path / play.LATEST).rename(tmp_path / play.BEST)
+    kept_run(tmp_path, version="8")
+    assert play.load(tmp_path).version == 8
+    assert play.load(tmp_path, play.BEST).version == 7
+
+
 def test_a_film_has_a_frame_per_step_and_one_before(tmp_path: Path) -> None:
     imageio = pytest.importorskip("imageio.v3")
     kept_run(tmp_path)
