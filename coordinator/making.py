@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from coordinator import metrics, update
+from coordinator.diagnostics import Diagnostics, diagnose
 from coordinator.peers import Leader, Peer, Peers
 from coordinator.pool.events import CentreJudged, CloseBatch, Event, SessionId, Updated
 from coordinator.pool.roster import Session
@@ -15,6 +16,7 @@ from coordinator.progress import Progress
 from coordinator.recorder import Recorder
 from coordinator.recovery import Recovered
 from coordinator.serving import Serving
+from coordinator.update import Made
 from coordinator.voice import Voice
 from protocol import messages, replay
 from protocol.clock import now
@@ -89,16 +91,7 @@ class Maker:
         """Compute, keep, then publish: nobody hears of what could still be lost."""
         began = time.monotonic()
         told = tuple(self._untold[: update.MOST_JUDGED])
-        made, payload = await asyncio.to_thread(
-            update.make_signed,
-            self._spec,
-            self._rules,
-            self._leader,
-            self._versions.current,
-            closed,
-            told,
-            self.seconds,
-        )
+        made, payload, found = await asyncio.to_thread(self._compute, closed, told)
         if self._over.is_set():
             return  # nobody waits for it any more
         await self._recorder.update(made, payload)
@@ -122,7 +115,7 @@ class Maker:
         if made.proof is not None:
             self._recorder.snapshot(made.after, made.proof, self._serving.lacking)
         took = time.monotonic() - began
-        line = metrics.of_update(made, self.progress, self.seconds, took)
+        line = metrics.of_update(made, found, self.progress, self.seconds, took)
         self._recorder.metrics(line)
         self._recorder.latest_policy(self._versions.get(made.after.version))
         self._on_update(self.progress)
@@ -141,6 +134,19 @@ class Maker:
     def count_wire(self) -> None:
         """Bring the bytes on the wire up to date."""
         self.progress.wire_bytes = self._bytes_before + self._wire.episode_bytes()
+
+    def _compute(
+        self, closed: CloseBatch, told: tuple[CentreJudged, ...]
+    ) -> tuple[Made, bytes, Diagnostics]:
+        """The update of a batch, the message with it, and what it tells of the run."""
+        before = self._versions.current
+        made, payload = update.make_signed(
+            self._spec, self._rules, self._leader, before, closed, told, self.seconds
+        )
+        earlier = None
+        with contextlib.suppress(KeyError):  # that of a run that goes on may not be known
+            earlier = self._versions.get(before.version - 1).point
+        return made, payload, diagnose(closed.contributions, earlier, before, made.after)
 
     def _in_step(self) -> list[tuple[Peer, float]]:
         """Who takes tasks, and returned one of late, with its speed: it has the latest state."""

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
+from coordinator.diagnostics import Diagnostics
 from coordinator.pool.events import CentreJudged
 from coordinator.progress import Progress
 from coordinator.update import Made
 
 
 def of_update(
-    made: Made, progress: Progress, seconds: float, update_seconds: float
+    made: Made,
+    found: Diagnostics,
+    progress: Progress,
+    seconds: float,
+    update_seconds: float,
 ) -> dict[str, Any]:
     """`seconds` since the run began, `update_seconds` from the closed batch to a published update;
     `progress` counts the update already."""
@@ -26,7 +32,7 @@ def of_update(
         "best_return": made.best,
         "sigma": made.update.sigma,
         "learning_rate": made.update.learning_rate,
-        "step_norm": made.step_norm,
+        **asdict(found),
         "update_seconds": round(update_seconds, 4),
         "episodes": progress.episodes,
         "env_steps": progress.steps,

@@ -18,7 +18,7 @@ from protocol.envelope import peek_signed, signed
 from protocol.errors import ShoalError
 from protocol.packing import MAX_MESSAGE, WireError, pack_integers
 from protocol.proof import Proof
-from protocol.spec import RunSpec
+from protocol.spec import EnvironmentSpec, RunSpec
 from protocol.state import Arithmetic, CohortTerms, State, UpdateTerms
 from protocol.strategies import Cohort, Situation, Weighting
 
@@ -48,7 +48,6 @@ class Made:
     best: float
     mean: float
     deviation: float
-    step_norm: float
     workers: int
     """sessions whose returns counted"""
     proof: Proof | None
@@ -164,8 +163,6 @@ def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: Cl
         reverts=terms.reverts,
     )
     best, mean, deviation = _summary(contributions)
-    moved = after.theta.astype(np.float64) - before.theta.astype(np.float64)
-    step_norm = float(np.linalg.norm(moved))
     return Made(
         update=update,
         after=after,
@@ -173,7 +170,6 @@ def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: Cl
         best=best,
         mean=mean,
         deviation=deviation,
-        step_norm=step_norm,
         workers=len({part.session for part in contributions}),
         proof=proof,
     )
@@ -224,7 +220,7 @@ def _cohorts(spec: RunSpec, version: int, ordered: Sequence[Contribution]) -> li
     gap = SMALLEST_GAP
     while len(groups := _neighbours(spec, ordered, gap)) > MOST_COHORTS:
         gap *= 4
-    return [_cohort(version, parts) for parts in groups]
+    return [_cohort(spec.environment, version, parts) for parts in groups]
 
 
 def _neighbours(
@@ -242,8 +238,10 @@ def _neighbours(
     return groups
 
 
-def _cohort(version: int, parts: Sequence[Contribution]) -> Cohort:
-    """Directions from first to last, NaN where one is missing."""
+def _cohort(environment: EnvironmentSpec, version: int, parts: Sequence[Contribution]) -> Cohort:
+    """Directions from first to last, NaN where one is missing; of the returns, which are means over
+    episodes, goes what being alive brought."""
+    bonus = environment.alive_bonus / environment.episodes
     first, evaluated = parts[0].first, parts[0].version
     end = max(part.first + len(part.returns) for part in parts)
     returns = np.full((end - first, parts[0].returns.shape[1]), np.nan)
@@ -251,7 +249,8 @@ def _cohort(version: int, parts: Sequence[Contribution]) -> Cohort:
         # What failed in one part may have come in another.
         valid = part.valid
         place = part.first - first
-        returns[place : place + len(valid)][valid] = part.returns[valid]
+        compared = part.returns - bonus * part.lengths if bonus else part.returns
+        returns[place : place + len(valid)][valid] = compared[valid]
     plus, *minus = returns.T
     return Cohort(first, evaluated, version - evaluated, plus, minus[0] if minus else None)
 

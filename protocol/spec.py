@@ -76,7 +76,13 @@ class SpecError(ShoalError):
 class EnvironmentSpec(Section, frozen=True, kw_only=True):
     """What is evaluated. The spaces are read from the environment once, when the run is made."""
 
-    later: ClassVar[tuple[str, ...]] = ("wrappers", "cap", "cap_minimum")
+    later: ClassVar[tuple[str, ...]] = (
+        "wrappers",
+        "cap",
+        "cap_minimum",
+        "fixed_versions",
+        "alive_bonus",
+    )
 
     id: EnvironmentId
     backend: Literal["gymnasium"] = "gymnasium"
@@ -87,9 +93,9 @@ class EnvironmentSpec(Section, frozen=True, kw_only=True):
     """Steps after which an episode is cut; 0 leaves it to the environment's own limit."""
     episodes: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
     """Episodes per member, averaged."""
-    seeding: Literal["pair", "version", "fixed"] = "pair"
-    """`pair`: fresh seeds for each mirrored pair; `version`: all members of a version share theirs;
-    `fixed`: the same seeds for ever."""
+    seeding: Literal["pair", "member", "version", "fixed"] = "pair"
+    """`pair`: fresh seeds for each mirrored pair; `member`: for each member; `version`: all members
+    of a version share theirs; `fixed`: the same seeds for ever."""
     wrappers: Wrappers = ()
     """What lies around the environment, the innermost first; the spaces are those outside."""
     cap: Annotated[float, msgspec.Meta(ge=0.0, le=1000.0)] = 0.0
@@ -97,6 +103,12 @@ class EnvironmentSpec(Section, frozen=True, kw_only=True):
     last update; version 0 knows none. Above 1, or 0 for no such cap. The centre's are never cut."""
     cap_minimum: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_EPISODE)] = 100
     """Steps that such a cap leaves an episode at least."""
+    fixed_versions: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
+    """Members of so many versions, from version 0 on, play the `fixed` seeds, whatever `seeding`
+    says of those after them."""
+    alive_bonus: Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)] = 0.0
+    """Taken off the reward of each step before members are compared: what the environment pays for
+    being alive. Returns that are told, and the centre's, keep it."""
 
 
 class PolicySpec(Section, frozen=True, kw_only=True):

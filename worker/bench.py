@@ -397,14 +397,9 @@ def _job(subject: Subject, pairs: int) -> EvaluationJob:
 
 
 def _seeds(subject: Subject, pairs: int) -> list[int]:
-    """Of the members' episodes: both members of a pair have the same."""
+    """Of the members' episodes."""
     job = _job(subject, pairs)
-    return [
-        seed
-        for seeds in member_seeds(subject.spec, job)
-        for _ in range(job.per_direction)
-        for seed in seeds
-    ]
+    return [seed for seeds in member_seeds(subject.spec, job) for seed in seeds]
 
 
 def _median(values: Iterable[float]) -> float:

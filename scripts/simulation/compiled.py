@@ -218,7 +218,7 @@ class CompiledLanes:
             rows = np.zeros(job.count, dtype=np.int64)
         else:
             each = job.per_direction
-            seeds = [seed for (seed,) in member_seeds(self.spec, job) for _ in range(each)]
+            seeds = [seed for (seed,) in member_seeds(self.spec, job)]
             kind, run_seed = self.spec.strategy.noise, self.spec.seed
             members = noise.members(
                 kind,

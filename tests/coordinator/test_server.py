@@ -166,6 +166,9 @@ async def test_run_directory_holds_what_the_run_was(tmp_path: Path) -> None:
     assert [line["version"] for line in updates] == [1, 2, 3]
     assert [line["params_hash"] for line in updates] == replayed(spec, run)[1:]
     assert updates[-1]["params_hash"] == outcome.params_hash
+    assert [line["step_cosine"] is None for line in updates] == [True, False, False]
+    assert all(line["step_norm"] > 0 and line["pair_signal_to_noise"] > 1 for line in updates)
+    assert updates[0]["sigma_ratio"] is None and updates[1]["sigma_ratio"] > 0  # zero start
     rows = sqlite3.connect(path / "log.sqlite").execute("SELECT * FROM evaluations").fetchall()
     centres = [line for line in lines if line["kind"] == "centre"]
     assert [(row[0], row[1], row[2]) for row in rows] == [

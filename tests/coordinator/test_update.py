@@ -85,7 +85,7 @@ def test_order_changes_nothing_and_peers_reproduce_it(
         SPEC, RULES, LEADER, STATES[3], dataclasses.replace(closed, contributions=tuple(parts))
     )
     assert messages.encode(made.update) == messages.encode(again.update)
-    figures = [repr((m.best, m.mean, m.deviation, m.step_norm)) for m in (made, again)]
+    figures = [repr((m.best, m.mean, m.deviation)) for m in (made, again)]
     assert figures[0] == figures[1]
 
     message = open_signed(payload, IDENTITY.public_key, "update", (RUN,))
@@ -216,6 +216,26 @@ def test_schedules_follow_the_version_and_every_peer_what_the_update_says() -> N
     expected = [0.05, 0.1, 0.08, 0.06, 0.04, 0.02, 0.02]
     assert [reached.sigma for reached in states] == pytest.approx(expected)
     assert list(sigmas) == [reached.sigma for reached in states[1:]]
+
+
+def test_what_being_alive_brings_is_taken_off_before_members_are_compared() -> None:
+    """Once what each step brings is gone, the update is that of the rest; peers need no more."""
+    plain = spec_of(strategy={"population": 16}, environment={"episodes": 2})
+    spec = spec_of(strategy={"population": 16}, environment={"episodes": 2, "alive_bonus": 0.75})
+    before = replay.initial_state(spec)
+    rest = failing(contribution(plain, before, 0, 8), [3])
+    lengths = np.random.default_rng(1).integers(1, 999, size=rest.lengths.shape)
+    eighths = np.rint(rest.returns * 8) / 8  # so that nothing is rounded below
+    rest = msgspec.structs.replace(rest, returns=eighths, lengths=lengths)
+    paid = msgspec.structs.replace(rest, returns=rest.returns + 0.75 * lengths / 2)
+    expected, made, unheeded = (
+        update.make(of, replay.arithmetic(of), before, 1, CloseBatch(0, (part,), ()))
+        for of, part in ((plain, rest), (spec, paid), (plain, paid))
+    )
+    assert made.update.digest_after == expected.update.digest_after
+    assert made.update.digest_after != unheeded.update.digest_after
+    assert made.mean == pytest.approx(paid.returns[paid.valid].mean())  # is told as it came
+    replay.follow(plain, replay.arithmetic(plain), before, made.update)
 
 
 def test_snapshot_versions_prove_the_whole_state() -> None:

@@ -134,7 +134,7 @@ def specs(draw: st.DrawFn) -> RunSpec:
             action=draw(ACTIONS),
             max_steps=draw(st.integers(0, 10_000_000)),
             episodes=draw(st.integers(1, 1024)),
-            seeding=draw(st.sampled_from(["pair", "version", "fixed"])),
+            seeding=draw(st.sampled_from(["pair", "member", "version", "fixed"])),
             cap=draw(st.sampled_from([0.0, 1.5, 1000.0])),
             cap_minimum=draw(st.sampled_from([100, 1, 10_000_000])),
         ),

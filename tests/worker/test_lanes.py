@@ -356,20 +356,37 @@ def test_the_centre_plays_fresh_episodes_of_its_version_and_observes_nothing():
 def test_episode_seeds_follow_the_spec():
     job = members(5, 2, episodes=3, version=8)
 
-    def seeds(seeding: str) -> list[list[int]]:
-        return blocks.member_seeds(run_spec("CartPole-v1", environment={"seeding": seeding}), job)
+    def seeds(seeding: str, fixed_versions: int = 0, each: int = 2) -> list[list[int]]:
+        environment = {"seeding": seeding, "fixed_versions": fixed_versions}
+        asked = replace(job, per_direction=each)
+        return blocks.member_seeds(run_spec("CartPole-v1", environment=environment), asked)
 
     def named(*indices: int) -> list[int]:
         return [noise.episode_seed(7, index) for index in indices]
 
     base = 5 * 65536
-    assert seeds("pair") == [
-        named(base, base + 1, base + 2),
-        named(base + 65536, base + 65537, base + 65538),
-    ]
+    first, second = named(base, base + 1, base + 2), named(base + 65536, base + 65537, base + 65538)
+    assert seeds("pair") == [first, first, second, second]
+    assert seeds("pair", each=1) == seeds("member", each=1) == [first, second]
+    own = [named(*(d * 65536 + 32768 + episode for episode in range(3))) for d in (5, 6)]
+    assert seeds("member") == [first, own[0], second, own[1]]
     base = 2**63 + 8 * 65536
-    assert seeds("version") == [named(base, base + 1, base + 2)] * 2
-    assert seeds("fixed") == [named(0, 1, 2)] * 2
+    assert seeds("version") == [named(base, base + 1, base + 2)] * 4
+    assert seeds("fixed") == [named(0, 1, 2)] * 4
+    assert seeds("pair", fixed_versions=9) == seeds("fixed")
+    assert seeds("pair", fixed_versions=8) == seeds("pair")
+
+
+def test_members_with_seeds_of_their_own_play_them():
+    spec = run_spec("CartPole-v1", environment={"seeding": "member", "episodes": 2})
+    theta, job = reference.theta(spec), members(3, 2, episodes=2)
+    found = lanes_of(spec, 3).evaluate(job, theta)
+    seeds = iter(blocks.member_seeds(spec, job))
+    for place, direction in enumerate((3, 4)):
+        for column, sign in enumerate((1, -1)):
+            member = noise.member("rademacher", 7, direction, sign, theta, job.sigma)
+            played = [reference.play(spec, member, seed, None)[0] for seed in next(seeds)]
+            assert found.returns[place, column] == sum(played) / 2
 
 
 def test_a_jobs_own_cap_cuts_its_episodes_wherever_they_are_played():

@@ -15,25 +15,34 @@ from worker.evaluation.playing import Episode, Instances, Play
 from worker.policies.policy import Policy, View
 
 EPISODES = 1 << 16  # episode indices of a direction or version
+MIRRORED = 1 << 15
+"""Added to the episode of a mirrored member that plays episodes of its own."""
 VERSION_WIDE = 1 << 63
 """Set in the index of an episode that a whole version shares: directions' indices stay below it."""
 
 
 def member_seeds(spec: RunSpec, job: EvaluationJob) -> list[list[int]]:
-    """Episode seeds of each direction of a job, which all its members play.
+    """Episode seeds of each member of a job: of a direction's at +sigma, then of its mirrored one.
 
-    By the spec's seeding their index is direction * 65536 + episode (`pair`), 2**63 +
-    version * 65536 + episode (`version`), or episode (`fixed`).
+    By the spec's seeding their index is direction * 65536 + episode (`pair`), 32768 more for the
+    mirrored member (`member`), 2**63 + version * 65536 + episode (`version`), or episode (`fixed`,
+    and the first `fixed_versions` in any run).
     """
+    environment = spec.environment
+    seeding = "fixed" if job.version < environment.fixed_versions else environment.seeding
     episodes = np.arange(job.episodes, dtype=np.uint64)
-    if spec.environment.seeding == "pair":
-        directions = np.arange(job.first, job.first + job.count, dtype=np.uint64)
+    each = job.per_direction
+    members = each * job.count
+    if seeding == "pair" or seeding == "member":
+        directions = np.repeat(np.arange(job.first, job.first + job.count, dtype=np.uint64), each)
         indices = directions[:, np.newaxis] * np.uint64(EPISODES) + episodes
-    elif spec.environment.seeding == "version":
+        if seeding == "member" and each > 1:
+            indices[1::2] += np.uint64(MIRRORED)
+    elif seeding == "version":
         base = np.uint64(VERSION_WIDE + job.version * EPISODES)
-        indices = np.tile(base + episodes, (job.count, 1))
+        indices = np.tile(base + episodes, (members, 1))
     else:
-        indices = np.tile(episodes, (job.count, 1))
+        indices = np.tile(episodes, (members, 1))
     seeds: list[list[int]] = noise.episode_seeds(spec.seed, indices).tolist()
     return seeds
 
@@ -141,10 +150,13 @@ class Block:
             seeds = centre_seeds(spec, job)
             episodes = [Episode(row, number, -1, seed) for number, seed in enumerate(seeds)]
         else:
+            each = job.per_direction
+            groups = [member // each for member in range(each * job.count)]
             episodes = [
                 Episode(row + member, group, slot + group if self.observing else -1, seed)
-                for group, seeds in enumerate(member_seeds(spec, job))
-                for member in range(job.per_direction * group, job.per_direction * (group + 1))
+                for (member, group), seeds in zip(
+                    enumerate(groups), member_seeds(spec, job), strict=True
+                )
                 for seed in seeds
             ]
         self.play = Play(instances, policy, episodes, job.cap)
