@@ -241,7 +241,7 @@ def _neighbours(
 def _cohort(environment: EnvironmentSpec, version: int, parts: Sequence[Contribution]) -> Cohort:
     """Directions from first to last, NaN where one is missing; of the returns, which are means over
     episodes, goes what being alive brought."""
-    bonus = environment.alive_bonus / environment.episodes
+    bonus = environment.alive_bonus_at(version) / environment.episodes
     first, evaluated = parts[0].first, parts[0].version
     end = max(part.first + len(part.returns) for part in parts)
     returns = np.full((end - first, parts[0].returns.shape[1]), np.nan)

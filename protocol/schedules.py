@@ -17,8 +17,9 @@ Updates = Annotated[int, msgspec.Meta(ge=0, le=1 << 40)]
 
 
 class Schedule(Section, frozen=True, kw_only=True):
-    """How the learning rate, or in `[strategy.schedule]` sigma, changes from update to update. A
-    fork begins its schedules anew."""
+    """How the learning rate, in `[strategy.schedule]` sigma, or what
+    `environment.alive_bonus_schedule` is of, changes from update to update. A fork begins its
+    schedules anew."""
 
     kind: Literal["constant", "exponential", "linear", "cosine"] = "constant"
     """`exponential`: times `decay` with each update; `linear`: in a line to the floor; `cosine`:

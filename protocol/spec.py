@@ -82,6 +82,7 @@ class EnvironmentSpec(Section, frozen=True, kw_only=True):
         "cap_minimum",
         "fixed_versions",
         "alive_bonus",
+        "alive_bonus_schedule",
     )
 
     id: EnvironmentId
@@ -109,6 +110,12 @@ class EnvironmentSpec(Section, frozen=True, kw_only=True):
     alive_bonus: Annotated[float, msgspec.Meta(ge=-1e9, le=1e9)] = 0.0
     """Taken off the reward of each step before members are compared: what the environment pays for
     being alive. Returns that are told, and the centre's, keep it."""
+    alive_bonus_schedule: Schedule = Schedule()
+    """How much of `alive_bonus` is taken off from update to update."""
+
+    def alive_bonus_at(self, version: int) -> float:
+        """What is taken off in the update of this version."""
+        return self.alive_bonus * self.alive_bonus_schedule.factor(version)
 
 
 class PolicySpec(Section, frozen=True, kw_only=True):
@@ -750,8 +757,13 @@ def _check_optimizer(optimizer: OptimizerSpec) -> None:
 
 
 def _check_schedules(spec: RunSpec) -> None:
-    for table, value in (("optimizer", spec.optimizer), ("strategy", spec.strategy)):
-        if wrong := value.schedule.fault(f"{table}.schedule"):
+    scheduled = {
+        "optimizer.schedule": spec.optimizer.schedule,
+        "strategy.schedule": spec.strategy.schedule,
+        "environment.alive_bonus_schedule": spec.environment.alive_bonus_schedule,
+    }
+    for table, value in scheduled.items():
+        if wrong := value.fault(table):
             raise SpecError(wrong)
     schedule = spec.strategy.schedule
     strategy = spec.strategy.make(spec.pool.discount)

@@ -218,18 +218,25 @@ def test_schedules_follow_the_version_and_every_peer_what_the_update_says() -> N
     assert list(sigmas) == [reached.sigma for reached in states[1:]]
 
 
-def test_what_being_alive_brings_is_taken_off_before_members_are_compared() -> None:
+@pytest.mark.parametrize(("version", "bonus"), [(0, 0.75), (1, 0.5), (2, 0.25), (9, 0.25)])
+def test_what_being_alive_brings_is_taken_off_before_members_are_compared(
+    version: int, bonus: float
+) -> None:
     """Once what each step brings is gone, the update is that of the rest; peers need no more."""
     plain = spec_of(strategy={"population": 16}, environment={"episodes": 2})
-    spec = spec_of(strategy={"population": 16}, environment={"episodes": 2, "alive_bonus": 0.75})
-    before = replay.initial_state(spec)
-    rest = failing(contribution(plain, before, 0, 8), [3])
+    fading = {"kind": "linear", "updates": 2, "floor": 1 / 3}
+    spec = spec_of(
+        strategy={"population": 16},
+        environment={"episodes": 2, "alive_bonus": 0.75, "alive_bonus_schedule": fading},
+    )
+    before = dataclasses.replace(replay.initial_state(spec), version=version)
+    rest = failing(contribution(plain, before, 8 * version, 8), [3])
     lengths = np.random.default_rng(1).integers(1, 999, size=rest.lengths.shape)
     eighths = np.rint(rest.returns * 8) / 8  # so that nothing is rounded below
     rest = msgspec.structs.replace(rest, returns=eighths, lengths=lengths)
-    paid = msgspec.structs.replace(rest, returns=rest.returns + 0.75 * lengths / 2)
+    paid = msgspec.structs.replace(rest, returns=rest.returns + bonus * lengths / 2)
     expected, made, unheeded = (
-        update.make(of, replay.arithmetic(of), before, 1, CloseBatch(0, (part,), ()))
+        update.make(of, replay.arithmetic(of), before, 1, CloseBatch(version, (part,), ()))
         for of, part in ((plain, rest), (spec, paid), (plain, paid))
     )
     assert made.update.digest_after == expected.update.digest_after
