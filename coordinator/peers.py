@@ -9,7 +9,7 @@ from coordinator.pool.events import SessionId
 from protocol.authority import RUN_KEY, Authority
 from protocol.envelope import open_signed, peek_signed, signed
 from protocol.identity import AgreementError, Identity, SessionKeys, Transcript, worker_id
-from protocol.messages import Bye, Hello, Welcome
+from protocol.messages import Bye, Credit, Hello, Welcome
 from protocol.packing import WireError
 from protocol.spec import PROTOCOL_VERSION
 
@@ -57,6 +57,8 @@ class Peer:
     device: str
     nonces: tuple[bytes, ...]
     """of its hellos so far, the last is the one that the session key came from"""
+    life: int = 0
+    """of its connections, the one that it last said hello over"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,8 @@ class Peers:
         self._here: dict[SessionId, Peer] = {}
         self._gone: dict[SessionId, Peer] = {}
         self._reminded: dict[SessionId, float] = {}
+        self._credits: dict[SessionId, int] = {}
+        """numbers of the last ones under the present session keys"""
 
     def get(self, id: SessionId) -> Peer | None:
         """The session, here or gone, or None for a stranger."""
@@ -102,14 +106,28 @@ class Peers:
         return Greeting(hello, signed(leader.identity, "welcome", context, answer), refused)
 
     def read_bye(self, id: SessionId, payload: bytes) -> Bye:
-        """The goodbye of a session, said by itself or by its will. Raises `WireError`."""
+        """The goodbye of a session, said by itself or by its will. Raises `WireError`.
+
+        Once the session has a later connection, one of an earlier connection says nothing: it came
+        late, or somebody says it again.
+        """
         peer = self.get(id)
         if peer is None:
             raise WireError("a goodbye of a stranger")
         message = open_signed(payload, peer.worker_key, "status", (self._leader.run, id.session))
         if not isinstance(message, Bye):
             raise WireError("a signed status that is not a goodbye")
+        if message.life < peer.life:
+            raise WireError(f"a goodbye of connection {message.life}, {peer.life} is there")
         return message
+
+    def take_credit(self, id: SessionId, credit: Credit) -> None:
+        """A session says how many tasks it can hold. Raises `WireError` where it said so before: an
+        old word, however genuine, must not take the place of a newer one."""
+        last = self._credits.get(id, 0)
+        if credit.number <= last:
+            raise WireError(f"credit number {credit.number}, {last} was here")
+        self._credits[id] = credit.number
 
     def leave(self, id: SessionId) -> None:
         """The session is gone, or seems to be."""
@@ -120,6 +138,7 @@ class Peers:
                 forgotten = next(iter(self._gone))
                 del self._gone[forgotten]
                 self._reminded.pop(forgotten, None)
+                self._credits.pop(forgotten, None)
 
     def should_remind(self, id: SessionId, now: float) -> bool:
         """Whether a session that speaks though it is gone should now be told to say hello again."""
@@ -174,6 +193,7 @@ class Peers:
         earlier = known.nonces[1 - NONCES_KEPT :] if known is not None else ()
         self._gone.pop(id, None)
         self._reminded.pop(id, None)
+        self._credits.pop(id, None)
         self._here[id] = Peer(
             id=id,
             worker_key=hello.worker_key,
@@ -181,4 +201,5 @@ class Peers:
             name=hello.name,
             device=hello.device,
             nonces=(*earlier, hello.nonce),
+            life=hello.life,
         )

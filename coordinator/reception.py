@@ -170,6 +170,7 @@ class Reception:
                 blame = message.cause in ("worker", "spec")
                 self._decide(Refused(id, message.task, blame, message.reason))
             case messages.Credit():
+                self._peers.take_credit(id, message)
                 self._decide(Heard(id, message.credit))
             case messages.CatchUp() | messages.ChunkRequest():
                 self._decide(Heard(id))

@@ -278,8 +278,10 @@ class Server:
             await asyncio.sleep(TICK_SECONDS)
             moment = now()
             late = moment - last - TICK_SECONDS
-            if late > STALL_SECONDS and self._connected.is_set():
-                self._decide(Hearing(last))
+            if late > STALL_SECONDS:
+                self._say(f"this machine slept, or the host stood still, for {late:.0f} s")
+                if self._connected.is_set():
+                    self._decide(Hearing(last))
             self._watch.late = max(self._watch.late, late)
             last = moment
             self._decide(Tick())

@@ -9,7 +9,7 @@ from random import Random
 from coordinator.pool.events import SessionId
 from protocol.backoff import jittered
 
-LATE, UNSENT, UNKEPT, HELLOS = 0.5, 512 * 1024, 5_000, 1_000
+LATE, ANSWER, UNSENT, UNKEPT, HELLOS = 0.5, 0.5, 512 * 1024, 5_000, 1_000
 """From where on the figures of a `Load` are too high."""
 UNSENT_HOLDS = 2 << 20
 """Bytes behind which a task would wait for so long that it had better stay with us."""
@@ -29,12 +29,14 @@ class Load:
 
     Attributes:
         late: seconds that the event loop is behind its timers.
+        answer: seconds after which the broker answers.
         unsent: bytes that wait for the broker to take them.
         unkept: accepted results that wait for the disk.
         hellos: sessions that wait for a welcome.
     """
 
     late: float = 0.0
+    answer: float = 0.0
     unsent: int = 0
     unkept: int = 0
     hellos: int = 0
@@ -67,7 +69,8 @@ class Strain:
     Attributes:
         busy: why we strain, in words; empty while we don't.
         holds: why nothing new should be leased, in words; empty where it may.
-        asks: whether workers should be asked to slow down: not over a line that is full already.
+        asks: whether workers should be asked to slow down: not over a line that is full already,
+            nor where it is only far to the broker.
     """
 
     def __init__(self) -> None:
@@ -80,6 +83,7 @@ class Strain:
             (_Gauge(UNKEPT), lambda load: load.unkept, _unkept),
             (_Gauge(HELLOS), lambda load: load.hellos, _hellos),
         )
+        self._far = _Gauge(ANSWER)
         self._full = _Gauge(UNSENT_HOLDS)
 
     def look(self, load: Load, now: float) -> None:
@@ -89,10 +93,13 @@ class Strain:
             gauge.look(value(load), now)
             if gauge.high:
                 reasons.append(words(load))
+        self.asks = bool(reasons) and load.unsent < UNSENT
+        self._far.look(load.answer, now)
+        if self._far.high:
+            reasons.append(_answer(load))
         self._full.look(load.unsent, now)
         self.busy = ", ".join(reasons)
         self.holds = _unsent(load) if self._full.high else ""
-        self.asks = bool(reasons) and load.unsent < UNSENT
 
 
 class SlowDown:
@@ -121,6 +128,10 @@ class SlowDown:
 
 def _late(load: Load) -> str:
     return f"the coordinator is {load.late:.1f} s behind"
+
+
+def _answer(load: Load) -> str:
+    return f"the broker answers after {load.answer:.1f} s"
 
 
 def _unsent(load: Load) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable
+from itertools import count
 
 from coordinator.peers import Peers
 from coordinator.pool.events import Event, Relaxed, SessionId, Strained
@@ -17,6 +18,8 @@ from protocol.link import Link
 
 WATCH_SECONDS = 0.5
 """Between two looks."""
+PING_EVERY = 4
+"""Looks between two questions to the broker, which tell how slow it is."""
 
 
 class Watch:
@@ -54,15 +57,23 @@ class Watch:
 
     async def run(self) -> None:
         """Watch for ever."""
-        while True:
+        for number in count():
             await asyncio.sleep(WATCH_SECONDS)
+            if number % PING_EVERY == 0:
+                self._link.ping()
             self._look()
             if self._strain.asks:
                 self._ask()
 
     def _look(self) -> None:
         strain, was_busy, held = self._strain, self._strain.busy, self._strain.holds
-        load = Load(self.late, self._link.unsent, self.unkept, len(self._turns))
+        load = Load(
+            self.late,
+            max(0.0, self._link.answers_after - self.late),  # else it may be us who were late
+            self._link.unsent,
+            self.unkept,
+            len(self._turns),
+        )
         strain.look(load, now())
         self.late = 0.0
         self._progress.busy = strain.busy

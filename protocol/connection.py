@@ -135,6 +135,15 @@ class Connection:
         """Bytes that wait for the broker to take them."""
         return self._stream.unsent
 
+    @property
+    def answers_after(self) -> float:
+        """Seconds after which the broker answers what it has to: a ping, or a message of QoS 1."""
+        return self._stream.answers_after
+
+    def ping(self) -> None:
+        """Ask for an answer where none is due, to learn after how long it comes."""
+        self._stream.ping()
+
     async def subscribe(self, filters: dict[str, int]) -> None:
         """Subscribe to filter -> QoS; returns when the broker has agreed.
 
@@ -164,7 +173,6 @@ class Connection:
             if len(stream.unacknowledged) >= MAX_UNACKNOWLEDGED:
                 return False
             packet_id = self._new_packet_id()
-            stream.unacknowledged.add(packet_id)
         stream.publish(topic.encode("utf-8"), payload, qos, retain, packet_id)
         return True
 

@@ -59,6 +59,7 @@ class Greeting:
         self._entropy = entropy
         self._hellos: dict[bytes, SessionKeys] = {}
         self._key: bytes | None = None
+        self._life = 0
 
     @property
     def worker(self) -> str:
@@ -109,6 +110,7 @@ class Greeting:
             version=version,
             held=held,
             lanes=min(introduction.lanes, MAX_LANES),
+            life=self._life,
         )
         return signed(self._identity, "hello", (self.run, self.session), hello)
 
@@ -159,9 +161,14 @@ class Greeting:
         """What the coordinator tells this session. Raises `WireError`."""
         return open_sealed(payload, self._require_key(), "to worker")
 
+    def begin_life(self) -> bytes:
+        """The session gets a new connection: what the broker is to say for us when that is lost."""
+        self._life += 1
+        return self.bye(lost=True)
+
     def bye(self, lost: bool) -> bytes:
         """The end of this session, as we say it or, `lost`, as the broker says it for us."""
-        bye = Bye("lost" if lost else "left")
+        bye = Bye("lost" if lost else "left", self._life)
         return signed(self._identity, "status", (self.run, self.session), bye)
 
     def _require_led(self) -> Announcement:

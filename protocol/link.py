@@ -140,6 +140,17 @@ class Link:
         """Bytes that wait for the broker to take them: who sends much, looks here first."""
         return 0 if self._connection is None else self._connection.unsent
 
+    @property
+    def answers_after(self) -> float:
+        """Seconds after which the broker answers, as far as it was asked: by `ping`, or by a
+        message of QoS 1; 0 without a connection."""
+        return 0.0 if self._connection is None else self._connection.answers_after
+
+    def ping(self) -> None:
+        """Ask the broker for an answer, to learn how slow it is."""
+        if self._connection is not None:
+            self._connection.ping()
+
     async def run(self) -> None:
         """Be connected, for ever; returns after `close`.
 

@@ -224,6 +224,8 @@ class Hello(Message, frozen=True, tag=4):
     """leases of this session, of whatever epoch, that it works on or has unanswered results of"""
     lanes: Annotated[int, msgspec.Meta(ge=0, le=MAX_LANES)] = 0
     """episodes that take about as long together as a few of them alone; 0: it has no such number"""
+    life: Count = 0
+    """the session's connection to the broker that this is said over: each has a higher number"""
 
 
 class Welcome(Message, frozen=True, tag=5):
@@ -335,6 +337,8 @@ class Credit(Message, frozen=True, tag=10):
 
     credit: Annotated[int, msgspec.Meta(ge=0, le=64)]
     version: Version
+    number: Annotated[int, msgspec.Meta(ge=1, le=2**53)]
+    """higher than that of any before under the same session key: else somebody says it again"""
 
 
 class CatchUp(Message, frozen=True, tag=11):
@@ -386,6 +390,8 @@ class Bye(Message, frozen=True, tag=16):
     """A session ends: said by the worker, or by the broker as its will."""
 
     reason: Literal["left", "lost"]
+    life: Count = 0
+    """the connection that ends with it, as in Hello; it says nothing of a later one"""
 
 
 class Notice(Message, frozen=True, tag=17):

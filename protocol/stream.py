@@ -7,7 +7,9 @@ import os
 import re
 import socket
 import ssl
+from collections import deque
 from collections.abc import Callable
+from itertools import islice
 
 from protocol import clock
 from protocol.frames import (
@@ -34,8 +36,9 @@ _KERNEL_HOLDS = 128 * 1024
 """Bytes that may wait in the operating system beside those that are on their way."""
 
 _DISCONNECT = b"\xe0\x00"
+_PING = b"\xc0\x00"
 _PING_ANSWER = b"\xd0\x00"
-_SUBACK, _UNSUBACK, _PINGRESP = 9, 11, 13
+_SUBACK, _UNSUBACK, _PINGREQ, _PINGRESP = 9, 11, 12, 13
 _FOR_PAHO = frozenset((CONNACK, _SUBACK, _UNSUBACK, _PINGRESP))
 _UNAVAILABLE = 3
 
@@ -64,7 +67,11 @@ class Stream(asyncio.Protocol):
         self.lost: asyncio.Future[str] = self._loop.create_future()
         self.refused: int | None = None
         self.hung_up = False
-        self.unacknowledged: set[int] = set()
+        self.unacknowledged: dict[int, float] = {}
+        """when a PUBLISH packet of QoS 1 was handed over, by its identifier"""
+        self._pings: deque[float] = deque()
+        """likewise pings without an answer yet"""
+        self._answered_after = 0.0
 
     # what the connection uses
 
@@ -81,8 +88,22 @@ class Stream(asyncio.Protocol):
             return 0
         return self._unwritten_bytes + self._transport.get_write_buffer_size()
 
+    @property
+    def answers_after(self) -> float:
+        """Seconds after which the broker answers: as it last did, or longer where it owes one."""
+        out = [*islice(self.unacknowledged.values(), 1), *islice(self._pings, 1)]
+        waiting = clock.now() - min(out) if out else 0.0
+        return max(self._answered_after, waiting)
+
+    def ping(self) -> None:
+        """Ask for a sign of life, unless one is due already."""
+        if not (self._pings or self._leaving or self.lost.done()):
+            self.send(_PING)
+
     def publish(self, topic: bytes, payload: bytes, qos: int, retain: bool, packet_id: int) -> None:
         """Write a PUBLISH packet."""
+        if qos:
+            self.unacknowledged[packet_id] = clock.now()
         packet = publish_packet(topic, payload, qos, retain, packet_id)
         self._wire.count_publish("sent", topic, packet_id, len(packet))
         self._write(packet)
@@ -184,7 +205,7 @@ class Stream(asyncio.Protocol):
             self._receive_publish(packet)
         elif kind == PUBACK and len(packet.body) == 2:
             self._wire.count("received", packet)
-            self.unacknowledged.discard(packet.body[0] << 8 | packet.body[1])
+            self._answered(self.unacknowledged.pop(packet.body[0] << 8 | packet.body[1], None))
         elif kind in _FOR_PAHO and packet.complete:
             self._wire.count("received", packet)
             self._receive_answer(packet)
@@ -208,7 +229,13 @@ class Stream(asyncio.Protocol):
             self._wire.count_acknowledgement("sent", packet_id, len(answer))
             self._write(answer)
 
+    def _answered(self, asked: float | None) -> None:
+        if asked is not None:
+            self._answered_after = clock.now() - asked
+
     def _receive_answer(self, packet: Packet) -> None:
+        if packet.kind == _PINGRESP and self._pings:
+            self._answered(self._pings.popleft())
         if packet.kind == CONNACK and len(packet.body) == 2 and packet.body[1] != 0:
             # Here, because paho keeps one of the codes to itself.
             code = packet.body[1]
@@ -273,6 +300,8 @@ class Stream(asyncio.Protocol):
             raise ConnectionError
         for packet in self._outgoing_of_paho.feed(bytes(data)):
             self._wire.count("sent", packet)
+            if packet.kind == _PINGREQ:
+                self._pings.append(clock.now())
         self._write(bytes(data))
         return len(data)
 

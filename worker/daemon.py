@@ -175,7 +175,7 @@ class Daemon:
             on_connected=lambda first: self._do(self._the_session.connected(now())),
             on_disconnected=self._on_disconnected,
             on_retry=self._on_retry,
-            will=Will(handshake.topic(topics.status), handshake.bye(lost=True), 1, False),
+            on_connecting=self._on_connecting,
             subscriptions=topics.worker_filters(address.run, handshake.worker, handshake.session),
         )
         self._upload = Upload(
@@ -203,7 +203,8 @@ class Daemon:
             self._do(self._the_session.tick(moment))
             if moment - shown >= SHOW_SECONDS:
                 shown = moment
-                self._console.show(self._the_session.view(moment), moment)
+                broker = self._link.answers_after if self._link is not None else 0.0
+                self._console.show(self._the_session.view(moment, broker), moment)
             unseen = self._the_session.handshake.epoch is None
             if self.settings.once and unseen and moment - began > EPOCH_WITHIN:
                 run = self._the_session.handshake.run
@@ -242,6 +243,12 @@ class Daemon:
         self._do(self._the_session.message(topic, payload, moment))
         if self._upload is not None and self._the_session.serving.delay(moment) is not None:
             self._upload.wake()
+
+    def _on_connecting(self) -> None:
+        """A will is of one connection: else that of an earlier one could end a later one."""
+        handshake = self._the_session.handshake
+        assert self._link is not None
+        self._link.will = Will(handshake.topic(topics.status), handshake.begin_life(), 1, False)
 
     def _on_disconnected(self, reason: str) -> None:
         self._console.say(f"lost the broker: {reason}", warning=True)

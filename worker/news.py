@@ -10,6 +10,9 @@ from worker.evaluation.memory import shown
 from worker.presence import Presence
 from worker.replica import Replica
 
+SLOW_BROKER = 0.5
+"""Seconds without an answer of the broker from where on that is worth a word."""
+
 
 def counted(count: int, word: str) -> str:
     """A count and its word: `1 task`, `2 tasks`."""
@@ -69,11 +72,13 @@ def idle_because(
     ready: bool,
     finishing: bool,
     slowed: float,
+    broker: float = 0.0,
 ) -> str:
     """Why nothing is being evaluated; empty while something is.
 
     `running`: tasks being evaluated; `ready`: whether evaluation has started; `finishing`: whether
-    no new tasks are taken; `slowed`: seconds for which the host wants to hear little.
+    no new tasks are taken; `slowed`: seconds for which the host wants to hear little; `broker`:
+    after how many the broker answers.
     """
     if running:
         return ""
@@ -101,6 +106,8 @@ def idle_because(
         return "waiting for answers to the last results"
     if presence.phase == "updating":
         return "the update is being made"
+    if broker >= SLOW_BROKER:
+        return f"waiting for a task, over a broker that answers after {broker:.1f} s"
     return "waiting for a task"
 
 

@@ -105,6 +105,7 @@ class Session:
         self._introduction: Introduction | None = None
         self._caught_up = False
         self._credit_told = 0
+        self._credits = 0
         self._hello_credit = 0
 
     # Events of the connection.
@@ -257,8 +258,8 @@ class Session:
 
     # What is seen.
 
-    def view(self, now: float) -> View:
-        """What the volunteer may want to know."""
+    def view(self, now: float, broker: float = 0.0) -> View:
+        """What the volunteer may want to know; `broker`: after how many seconds it answers."""
         following, work = self.replica, self.workload
         idle = news.idle_because(
             self.handshake.run,
@@ -269,6 +270,7 @@ class Session:
             ready=self._introduction is not None,
             finishing=self._leaving.finishing,
             slowed=self._presence.slowed(now),
+            broker=broker,
         )
         if following is None or work is None:
             return View(idle_because=idle)
@@ -579,7 +581,8 @@ class Session:
             return
         if self._presence.welcomed and wanted != self._credit_told and self.replica is not None:
             self._credit_told = wanted
-            self.voice.request(Credit(wanted, self.replica.version), now)
+            self._credits += 1
+            self.voice.request(Credit(wanted, self.replica.version, self._credits), now)
 
     def _state_word(self) -> WorkerState:
         if self._running:

@@ -121,7 +121,6 @@ class Standby:
         self._answering = Answering(self._tell, self._random)
         self._signatures = Allowance(SIGNATURES_PER_SECOND, SIGNATURES_AT_ONCE)
         self._contact = Contact(address, say)
-        will = self._guest.bye(lost=True)
         self._link = Link(
             address,
             client_id=client_id(identity.worker, self._guest.session),
@@ -129,7 +128,7 @@ class Standby:
             on_connected=self._on_connected,
             on_disconnected=self._on_disconnected,
             on_retry=self._contact.failed,
-            will=Will(self._guest.topic(topics.status), will, 1, False),
+            on_connecting=self._on_connecting,
             subscriptions=topics.worker_filters(run, identity.worker, self._guest.session),
         )
         if self.ledger is not None:
@@ -339,6 +338,10 @@ class Standby:
         return beginning.data
 
     # What comes in.
+
+    def _on_connecting(self) -> None:
+        topic = self._guest.topic(topics.status)
+        self._link.will = Will(topic, self._guest.begin_life(), 1, False)
 
     def _on_connected(self, first: bool) -> None:
         self._contact.made(first)

@@ -2,89 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
-from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
-import pytest
-
+from tests.chaos.disturbed import (
+    BLACK_HOLE,
+    PACE,
+    RUN,
+    SMALL_TASKS,
+    WORKING,
+    await_status,
+    finish,
+    statuses,
+)
 from tests.chaos.processes import (
-    DEADLINE,
-    Running,
     assert_orderly,
-    assert_sound,
     await_updates,
     host,
     resumed,
-    undisturbed_hash,
     updates,
     worker,
 )
 from tests.chaos.proxy import Faults, proxied
 from tests.protocol.mosquitto import Mosquitto
-
-UPDATES = 30
-RUN: tuple[str, ...] = ("CartPole-v1", "--seed", "5", "--updates", str(UPDATES), "--normalize")
-RUN += ("--set", "stop.target=1e9", "--set", "environment.max_steps=60")
-RUN += ("--learning-rate", "0.01")  # returns stay different, so that what counts has a weight
-SMALL_TASKS: tuple[str, ...] = (
-    "--set",
-    "pool.task_seconds=0.5",
-    "--set",
-    "pool.minimum_task_seconds=0",
-)
-SMALL_TASKS += ("--set", "pool.lease_floor=1")
-WORKING = ("--cpu-share", "4%", "--json-log")
-"""Flags of workers that are in the midst of a task most of the time."""
-PACE = Faults(latency=0.2)
-"""Of the one way by which all tasks and results go: an update takes two round trips at least, so
-that a run outlasts what happens to it, on any machine."""
-BLACK_HOLE = Faults(dead=True)
-
-
-@pytest.fixture
-def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
-    broker = Mosquitto(tmp_path)
-    broker.start()
-    yield broker
-    broker.kill()
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The hash of the synchronous run when nothing happens."""
-    path = tmp_path_factory.mktemp("undisturbed")
-    return undisturbed_hash(path, *RUN, "--pool", "sync")
-
-
-def finish(leader: Running, run_dir: Path) -> str:
-    """The hash that the run returns, which has ended with all of its updates, each proved."""
-    assert leader.await_end() == 0, leader.lines
-    assert_sound(run_dir, UPDATES)
-    outcome = leader.last_json()
-    assert outcome["updates"] == UPDATES
-    return str(outcome["params_hash"])
-
-
-def statuses(process: Running) -> list[dict[str, Any]]:
-    """What a worker has said of itself so far."""
-    said = map(json.loads, process.lines)
-    return [status for status in said if status["kind"] == "status"]
-
-
-def await_status(process: Running, wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """The first status of a worker that is as wanted."""
-    until = time.monotonic() + DEADLINE
-    while True:
-        for status in filter(wanted, statuses(process)):
-            return status
-        assert time.monotonic() < until, process.lines
-        time.sleep(0.05)  # between looks; nothing depends on its length
 
 
 def test_a_failing_network_changes_no_bit(

@@ -170,20 +170,20 @@ def bye_on_the_wrong_topics(scene: Scene) -> None:
 
 
 def credit_under_another_key(scene: Scene) -> None:
-    payload = scene.mallory.sealed(Credit(0, 2))
+    payload = scene.mallory.sealed(Credit(0, 2, 1))
     scene.mallory.link.publish(scene.topic(topics.request), payload, qos=1)
 
 
 def words_of_the_coordinator(scene: Scene) -> None:
     key = scene.mallory.key
     assert key is not None
-    for message in (Credit(64, 2), Acknowledge((1,), "accepted")):
+    for message in (Credit(64, 2, 1), Acknowledge((1,), "accepted")):
         scene.mallory.publish(topics.request, sealed(key, "to worker", message))
 
 
 def credit_on_the_wrong_topics(scene: Scene) -> None:
     for kind in (topics.results, topics.status):
-        scene.mallory.publish(kind, scene.mallory.sealed(Credit(64, 2)))
+        scene.mallory.publish(kind, scene.mallory.sealed(Credit(64, 2, 1)))
 
 
 def refusal_of_anothers_lease(scene: Scene) -> None:
@@ -430,6 +430,23 @@ async def test_flood_of_hellos_does_not_stop_the_run(tmp_path: Path, monkeypatch
         assert len(stage.run.server._pool.sessions) == 10
         assert any("10 sessions" in line for line in stage.run.lines)
         assert len(stage.run.lines) < 200, "a line for each is too much"
+
+
+async def test_a_pause_of_a_worker_can_not_be_said_again_for_it(tmp_path: Path) -> None:
+    """Recorded and repeated it would starve the worker."""
+    async with led(SPEC, tmp_path) as run, run.worker(pause_at=2) as honest:
+        await honest.until(lambda: holds_task(honest))
+        pause = honest.sealed(Credit(0, 2, 1))
+        honest.publish(topics.request, pause)
+        honest.ask(Credit(2, 2, 2))
+        async with run.worker(credit=0) as mallory:
+            topic = topics.request(run.run_id, honest.identity.worker, honest.session)
+            mallory.link.publish(topic, pause, qos=1)
+            await mallory.until(lambda: mallory.state is not None and mallory.state.version == 2)
+            (session,) = (s for s in run.server._pool.sessions.values() if s.credit)
+            assert (session.id.session, session.credit) == (honest.session, 2)
+            honest.resume()
+            assert (await run.outcome()).params_hash == EXPECTED
 
 
 async def test_session_thought_gone_is_asked_to_say_hello_again(tmp_path: Path) -> None:

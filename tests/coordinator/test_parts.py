@@ -230,7 +230,7 @@ async def test_parts_sent_again_to_the_next_coordinator_count_once(tmp_path: Pat
             evaluate_part(spec, state, task, *piece)
             for piece in ((0, 3), (3, 2), (5, task.count - 5))
         )
-        worker.ask(Credit(0, 0))  # who takes no tasks is answered at once
+        worker.ask(Credit(0, 0, 1))  # who takes no tasks is answered at once
         for part in (middle, before):
             worker.send(part)
         await worker.until(lambda: len(worker.heard.acknowledged) == 2)
@@ -241,7 +241,7 @@ async def test_parts_sent_again_to_the_next_coordinator_count_once(tmp_path: Pat
             assert sorted(kept) == [(before.name, task.first), (middle.name, task.first + 3)]
             await worker.until(lambda: len(worker.heard.welcomes) == 2)
             worker.heard.acknowledged.clear()
-            worker.ask(Credit(0, 0))
+            worker.ask(Credit(0, 0, 1))
             for part in (rest, middle, before, rest):
                 worker.send(part)
             await worker.until(lambda: len(worker.heard.acknowledged) == 3)
@@ -261,7 +261,7 @@ async def test_a_part_counts_after_the_rest_was_handed_back(tmp_path: Path) -> N
         await slow.until(lambda: bool(slow.heard.tasks))
         task, state = slow.heard.tasks[0], states_of(spec, 0)[0]
         slow.credit = 0
-        slow.ask(Credit(0, 0))
+        slow.ask(Credit(0, 0, 1))
         slow.send(evaluate_part(spec, state, task, 0, 3))
         slow.ask(Refusal(task.task, task.token, "handed-back", "the volunteer leaves"))
         slow.send(evaluate_part(spec, state, task, 5, 1))
@@ -308,7 +308,7 @@ async def test_parts_that_were_never_leased_are_refused_and_cost_their_sender_al
             assert mallory.heard.acknowledged == {bad.name: "refused"}, case
             assert mallory.heard.reasons[bad.name], case
         mallory.credit = 0
-        mallory.ask(Credit(0, 0))
+        mallory.ask(Credit(0, 0, 1))
         theirs = honest.heard.tasks[0]
         honest.cut = lambda task: [(2, task.count - 2), (0, 2)] if task == theirs else []
         honest.resume()

@@ -18,7 +18,7 @@ from protocol.identity import (
     new_session,
     run_id,
 )
-from protocol.messages import Bye, Hello, Message, Status, Welcome
+from protocol.messages import Bye, Credit, Hello, Message, Status, Welcome
 from protocol.packing import WireError
 from protocol.spec import PROTOCOL_VERSION
 
@@ -196,6 +196,34 @@ def test_who_left_longest_ago_is_forgotten_first(monkeypatch: pytest.MonkeyPatch
         everybody.leave(worker.id)
     known = [everybody.get(worker.id) is not None for worker in workers]
     assert known == [False, False, True, True, True]
+
+
+def test_goodbye_of_an_earlier_connection_says_nothing_of_a_later_one() -> None:
+    """The will of one that is thought lost comes late, or somebody says it again."""
+    everybody, worker = Peers(LEADER), Worker()
+    wills = [worker.signed(Bye("lost", life), label="status") for life in range(4)]
+    for life in (1, 2):
+        greet(everybody, worker, worker.signed(worker.hello(life=life)))
+    for will in wills[:2]:
+        with pytest.raises(WireError, match="2 is there"):
+            everybody.read_bye(worker.id, will)
+    # Of the third nothing else was heard: it was lost too, and so is the second.
+    assert [everybody.read_bye(worker.id, will).life for will in wills[2:]] == [2, 3]
+    everybody.leave(worker.id)
+    with pytest.raises(WireError, match="2 is there"):
+        everybody.read_bye(worker.id, wills[1])
+
+
+def test_credit_that_was_said_before_is_not_heard_again() -> None:
+    everybody, worker = Peers(LEADER), Worker()
+    greet(everybody, worker, worker.signed(worker.hello()))
+    for number in (1, 2, 5):
+        everybody.take_credit(worker.id, Credit(2, 0, number))
+    for number in (1, 4, 5):
+        with pytest.raises(WireError, match="5 was here"):
+            everybody.take_credit(worker.id, Credit(0, 0, number))
+    greet(everybody, worker, worker.signed(worker.hello()))
+    everybody.take_credit(worker.id, Credit(2, 0, 1))  # under another key: nobody can repeat it
 
 
 def test_goodbye_must_be_the_sessions_own() -> None:

@@ -50,6 +50,7 @@ def test_a_moment_is_no_strain_and_what_lasts_is() -> None:
     ("load", "words"),
     [
         (Load(late=0.8), "the coordinator is 0.8 s behind"),
+        (Load(answer=1.24), "the broker answers after 1.2 s"),
         (Load(unsent=700_000), "the broker has yet to take 0.7 MB"),
         (Load(unkept=9_000), "9,000 results wait for the disk"),
         (Load(hellos=5_120), "5,120 workers wait for a welcome"),
@@ -70,6 +71,14 @@ def test_only_what_the_broker_must_take_first_holds_leases_back() -> None:
     looks(strain, Load(unsent=3_000_000), 10.0)
     assert strain.holds == "the broker has yet to take 3.0 MB"
     assert not strain.asks, "nobody can be asked over a line that is full"
+
+
+def test_nobody_is_asked_to_slow_down_because_it_is_far_to_the_broker() -> None:
+    strain = Strain()
+    looks(strain, Load(answer=5.0), 10.0)
+    assert (strain.busy, strain.holds, strain.asks) == ("the broker answers after 5.0 s", "", False)
+    looks(strain, Load(answer=5.0, late=1.0), 10.0, 10.0)
+    assert strain.asks
 
 
 def test_all_is_well_only_after_a_while_well_under_the_mark() -> None:

@@ -24,7 +24,7 @@ HOST, STRANGER = (Identity(bytes([n]) * 32) for n in (1, 2))
 KEY = bytes(range(32))
 CONTEXT = ("run-12345678", "worker")
 BEAT = Beat(1, 2, bytes(16), "open")
-CREDIT = Credit(2, 7)
+CREDIT = Credit(2, 7, 1)
 
 PLAIN = plain(BEAT)
 SIGNED = signed(HOST, "update", CONTEXT, BEAT)
@@ -117,7 +117,7 @@ def test_a_proof_is_not_taken_from_another_message() -> None:
     other = signed(HOST, "update", CONTEXT, Beat(1, 3, bytes(16), "open"))
     with pytest.raises(WireError):
         OPENERS["signed"][2](SIGNED[:65] + other[65:])
-    more = sealed(KEY, "to coordinator", Credit(3, 7))
+    more = sealed(KEY, "to coordinator", Credit(3, 7, 1))
     with pytest.raises(WireError):
         OPENERS["sealed"][2](SEALED[:17] + more[17:])
 

@@ -715,7 +715,21 @@ def test_a_newcomer_to_an_old_run_takes_tasks_only_once_it_is_in_step():
     assert "catching up from version 0 to 4" in desk.session.view(desk.now).idle_because
     for version in range(4):
         desk.hears(desk.inbox, desk.host.update(version))
-    assert desk.told(messages.Credit) == [messages.Credit(2, 4)]
+    assert desk.told(messages.Credit) == [messages.Credit(2, 4, 1)]
+    desk.is_told(desk.host.task())
+    desk.obey(desk.session.finish(desk.now))
+    assert desk.told(messages.Credit) == [messages.Credit(0, 4, 2)]
+
+
+def test_each_connection_has_a_will_of_its_own():
+    desk = Desk(host_of())
+    handshake = desk.session.handshake
+    wills = [handshake.begin_life() for _ in range(2)]
+    context = (handshake.run, handshake.session)
+    byes = [open_signed(will, WORKER.public_key, "status", context) for will in wills]
+    assert byes == [messages.Bye("lost", 1), messages.Bye("lost", 2)]
+    desk.welcomed()
+    assert desk.host.hello is not None and desk.host.hello.life == 2
 
 
 def test_updates_and_manifests_count_only_with_the_signature_of_the_run():
@@ -934,7 +948,7 @@ def test_the_first_stop_finishes_what_runs_and_waits_for_the_answer():
     desk.obey(desk.session.finish(desk.now))
     # No credit first: else what is handed back would come again at once.
     credit, refusal = (desk.host.unsealed(send.payload) for send in desk.sent[already:])
-    assert credit == messages.Credit(0, 0)
+    assert credit == messages.Credit(0, 0, 1)
     assert isinstance(refusal, messages.Refusal)
     assert (refusal.task, refusal.cause) == (2, "handed-back")
     del desk.sent[already:]
@@ -985,7 +999,7 @@ def test_handing_back_returns_every_lease_and_says_goodbye():
     desk.obey(desk.session.hand_back(desk.now))
     assert desk.left is None
     desk.obey(desk.session.abandoned(1, desk.now))
-    assert desk.told(messages.Credit) == [messages.Credit(0, 0)]
+    assert desk.told(messages.Credit) == [messages.Credit(0, 0, 1)]
     refusals = desk.told(messages.Refusal)
     assert {refusal.task for refusal in refusals} == {1, 2}
     assert {refusal.cause for refusal in refusals} == {"handed-back"}
@@ -1030,7 +1044,7 @@ def genuine(host: Host) -> list[bytes]:
         host.sealed(host.task()),
         host.sealed(messages.Acknowledge((1,), "refused", "\x1b[31mred")),
         host.sealed(messages.Notice("say", "hello")),
-        host.sealed(messages.Credit(1, 1)),
+        host.sealed(messages.Credit(1, 1, 1)),
         host.signed("update", messages.Who()),
         plain(messages.Here(host.run, host.identity.public_key, "X", "running")),
     ]

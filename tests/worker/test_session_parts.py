@@ -179,7 +179,7 @@ def test_handing_back_sends_what_is_finished_then_the_rest_and_leaves() -> None:
     evaluates(desk, 12, 2)
     desk.obey(desk.session.abandoned(task.task, desk.now))
     credit, first, part, rest = (desk.host.unsealed(s.payload) for s in desk.sent[already:-1])
-    assert credit == messages.Credit(0, 0)
+    assert credit == messages.Credit(0, 0, 1)
     assert isinstance(first, messages.Refusal) and first.task == waiting.task
     assert isinstance(part, messages.Result) and part.name == (task.task, 2)
     assert isinstance(rest, messages.Refusal)
