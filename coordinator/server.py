@@ -293,7 +293,8 @@ class Server:
             if self._overwritten:
                 self._announce()
             self._serving.forget_old()
-            self._lines.look(self._pool.quiet_because() if self._connected.is_set() else "")
+            reached = self._connected.is_set() or self._lost_at
+            self._lines.look(self._pool.quiet_because() if reached else "")
 
     # What comes in.
 

@@ -22,6 +22,8 @@ def quiet_because(
     """
     if course.ended:
         return "the run has ended"
+    if course.deaf:
+        return "no connection to the broker: nobody is heard, and no lease runs out"
     if not roster.workers:
         return "no worker is here: give the join line to somebody"
     if course.strained:
@@ -33,7 +35,9 @@ def quiet_because(
     workers = [session for session in roster.sessions.values() if not session.stands_by]
     takers = [session for session in workers if session.credit > 0]
     if not takers:
-        return f"{_count(workers)} paused, until they say otherwise: {_names(workers)}"
+        return (
+            f"{_count(workers)} paused or catching up, until they say otherwise: {_names(workers)}"
+        )
     if course.gathers_until is not None:
         return "the workers say what they still work on"
     resting = [session for session in takers if session.rests_until > now]
@@ -48,6 +52,9 @@ def quiet_because(
     if any(session.unkept and session.spare <= 0 for session in takers):
         unkept = sum(session.unkept for session in takers)
         return f"{unkept:,} results wait for the disk: see that it is not full or too slow"
+    if roster.newcomers and roster.known_takers:
+        names = _names(list(roster.newcomers.values()))
+        return f"newcomers wait for their turn, {names}: those before them returned nothing yet"
     if resting:
         return (
             f"what is left is for others than those who failed it: {_names(resting)} "

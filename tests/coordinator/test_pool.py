@@ -216,7 +216,7 @@ def test_the_pool_says_why_nobody_is_fed() -> None:
     )
     driver.send(Heard(A, credit=0))
     assert driver.pool.quiet_because() == (
-        "the only worker is paused, until they say otherwise: a/s"
+        "the only worker is paused or catching up, until they say otherwise: a/s"
     )
 
 
