@@ -30,12 +30,17 @@ class Scratch:
 
     def make(self) -> Path:
         """Where it is. Raises OSError."""
-        if self._path is None:
+        while self._path is None:
             _sweep(Path(tempfile.gettempdir()))
             path = Path(tempfile.mkdtemp(prefix=PREFIX))
-            self._lock = (path / _LOCK).open("w")
-            _try_lock(self._lock)
-            self._path = path
+            with contextlib.suppress(FileNotFoundError):
+                lock = (path / _LOCK).open("w")
+                ours = _try_lock(lock) or sys.platform == "win32"
+                # Who sweeps at that moment may take it for a dead one's.
+                if ours and path.exists():
+                    self._path, self._lock = path, lock
+                else:
+                    lock.close()
         return self._path
 
     def remove(self) -> None:

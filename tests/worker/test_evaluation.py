@@ -151,7 +151,8 @@ def test_the_probe_takes_few_steps(monkeypatch):
     "message",
     [
         pipe.Ready(12.5, b"c" * 16, "a remark", 256),
-        pipe.Evaluated(3, b"r", b"l", b"", ((5, "why"),)),
+        pipe.Evaluated(3, 9, b"r", b"l", b"", ((5, "why"),)),
+        pipe.Unread(7),
         pipe.Failed(4, "reason"),
         pipe.Alive(),
     ],

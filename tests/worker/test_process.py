@@ -137,7 +137,9 @@ async def test_a_child_killed_before_it_is_ready_is_replaced_which_is_told():
     os.kill(processes(evaluators)[0], signal.SIGKILL)
     await evaluators.start(toy(), 1, [TOYS])
     await evaluators.close()
-    assert told == ["an evaluation process died (SIGKILL)"]
+    assert told == [
+        "an evaluation process was killed from outside (SIGKILL), by somebody or for want of memory"
+    ]
 
 
 HOLDER = """

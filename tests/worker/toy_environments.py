@@ -43,7 +43,9 @@ class Walk(gymnasium.Env[Any, Any]):
             `tell` raises in step 1 to 4 of any episode that lasts so long; `slow` takes 0.1 s for
             each of many steps, and raises in every fifth other episode; `crash` ends the process,
             without a signal where the seed is even; `leak` keeps something of every episode for
-            ever; `gulp` takes memory until it is ended.
+            ever; `gulp` takes memory until it is ended; `tally` writes the seed of every episode
+            that begins to `gate`, and takes its time; `double` makes a copy of the process, and
+            both go on.
         gate: a file that `hang` waits for, and makes one beside it that is called `.waiting`, or ""
             to hang for ever; `slow` makes it.
     """
@@ -64,6 +66,9 @@ class Walk(gymnasium.Env[Any, Any]):
             raise RuntimeError("no start")
         if self.trouble == "leak" and seed not in hoard:
             hoard[seed] = b"!" * LEAK
+        if self.trouble == "tally":
+            with Path(self.gate).open("a") as tally:
+                tally.write(f"{seed}\n")
         self.time, self.memory = 0, 0.0
         self.length = int(self.np_random.integers(1, self.lasts + 1)) + (4 if self.cursed else 0)
         if self.cursed and self.trouble == "slow":
@@ -77,7 +82,7 @@ class Walk(gymnasium.Env[Any, Any]):
         reward: Any = np.float32(self.memory)
         if self.trouble == "tell" and self.time == 1 + self.seed % 4:
             raise ValueError(f"seed {self.seed}")
-        if self.trouble == "leak":
+        if self.trouble in ("leak", "tally"):
             time.sleep(0.001)
         if self.trouble == "slow" and self.cursed:
             time.sleep(0.1)
@@ -108,6 +113,8 @@ class Walk(gymnasium.Env[Any, Any]):
                     time.sleep(LONG)
                     os._exit(0)
                 os._exit(4)
+            if self.trouble == "double":
+                os.fork()
             if self.trouble == "serve":  # a server of its own, which writes where we do
                 subprocess.Popen(["sleep", f"{LONG}"], start_new_session=True)
             if self.trouble == "slow" and self.gate:

@@ -21,6 +21,8 @@ def evaluation(run_spec: RunSpec, asked: EvaluationJob, reply: pipe.Evaluated) -
     returns = np.frombuffer(reply.returns, np.float64).reshape(-1, *asked.shape[1:])
     if not 1 <= len(returns) <= asked.count:
         raise WireError(f"{len(returns)} directions where 1 to {asked.count} are due")
+    if reply.first != asked.first:
+        raise WireError(f"directions from {reply.first} where {asked.first} is the next")
     if any(not asked.first <= one < asked.first + len(returns) for one, _ in reply.failed):
         raise WireError("a failed direction is not of the part")
     return Evaluation(

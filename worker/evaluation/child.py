@@ -69,6 +69,9 @@ class Evaluator:
         self.inbox = inbox
         self.outgoing = outgoing
         self.versions: dict[int, tuple[NDArray[np.float32], Normalization | None]] = {}
+        self.unread: dict[int, str] = {}
+        """why the parameters of a version could not be had"""
+        self.process = os.getpid()
         self.spec: RunSpec | None = None
         self.lanes: Lanes | None = None
         self.throttle: Throttle | None = None
@@ -94,11 +97,15 @@ class Evaluator:
             self.keep(request)
         elif isinstance(request, pipe.Drop):
             self.versions.pop(request.version, None)
+            self.unread.pop(request.version, None)
         elif isinstance(request, pipe.Configure):
             self.configure(request)
 
     def say(self, reply: pipe.Reply) -> None:
-        """Send a reply."""
+        """Send a reply; a copy of this process, which an environment or a module may have made by a
+        fork, would say it once more."""
+        if os.getpid() != self.process:
+            os._exit(1)
         self.outgoing.write(pipe.frame(reply))
         self.outgoing.flush()
 
@@ -129,7 +136,7 @@ class Evaluator:
             ended = self.lanes.step()
         except ShoalError as error:
             self.give_up(one_line(str(error), pipe.REASON_LENGTH))
-        except Exception as error:
+        except BaseException as error:  # whatever the run's own code raises: no signal comes here
             traceback.print_exc()
             self.give_up(f"evaluation broke off: {words_of(error)}")
         else:
@@ -165,7 +172,7 @@ class Evaluator:
                 self.throttle = Throttle(request.share, time.process_time(), time.monotonic())
         except ShoalError as error:
             self.say(pipe.Unavailable(one_line(str(error), pipe.REASON_LENGTH)))
-        except Exception as error:
+        except BaseException as error:
             traceback.print_exc()
             self.say(pipe.Unavailable(f"evaluation can't start here: {words_of(error)}"))
         else:
@@ -178,22 +185,27 @@ class Evaluator:
         from worker.evaluation.jobs import Normalization
         from worker.evaluation.shared import mapped
 
-        columns = request.normalization
+        columns, version = request.normalization, request.version
         normalization = None if columns is None else Normalization.from_bytes(columns)
         try:
-            theta = mapped(request.path, request.inode)
-        except OSError as error:
-            print(f"evaluation process: version {request.version}: {error}", file=sys.stderr)
+            theta = mapped(request.path, request.inode, request.size)
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or error
+            reason = f"the parameters of version {version} can't be read from {request.path}: {why}"
+            self.unread[version] = one_line(reason, pipe.REASON_LENGTH)
+            self.say(pipe.Unread(version))
             return
-        self.versions[request.version] = theta, normalization
+        self.unread.pop(version, None)
+        self.versions[version] = theta, normalization
 
     def evaluate(self, request: pipe.Evaluate) -> None:
         """Begin a part, which goes on beside those that are in hand."""
         from worker.evaluation.jobs import EvaluationJob
 
-        if self.lanes is None or request.version not in self.versions:
-            reason = f"version {request.version} is not among the parameters kept here"
-            self.say(pipe.Failed(request.part, reason))
+        version = request.version
+        if self.lanes is None or version not in self.versions:
+            lacking = f"version {version} is not among the parameters kept here"
+            self.say(pipe.Failed(request.part, self.unread.get(version, lacking)))
             return
         job = EvaluationJob(
             request.kind,
@@ -205,8 +217,13 @@ class Evaluator:
             request.cap,
             request.per_direction,
         )
-        playing = self.lanes.start(job, *self.versions[request.version])
-        self.parts[playing] = request.part
+        try:
+            playing = self.lanes.start(job, *self.versions[version])
+        except Exception as error:
+            traceback.print_exc()
+            self.say(pipe.Failed(request.part, f"evaluation can't begin: {words_of(error)}"))
+        else:
+            self.parts[playing] = request.part
 
     def cancel(self, part: int) -> None:
         """Stop a part, unless it is over, and tell what is finished of it."""
@@ -236,6 +253,7 @@ class Evaluator:
             return False
         reply = pipe.Evaluated(
             self.parts[playing],
+            found.first,
             found.returns.tobytes(),
             found.lengths.tobytes(),
             normalizer.to_bytes(found.observed) if found.observed else b"",

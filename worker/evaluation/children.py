@@ -27,9 +27,7 @@ from worker.evaluation.memory import fair_limit
 from worker.evaluation.parts import Part, Waiting
 from worker.evaluation.process import Child, Lost
 from worker.evaluation.progress import Work
-from worker.evaluation.shared import Shared
-from worker.scratch import Scratch
-from worker.threads import in_thread
+from worker.evaluation.thetas import Thetas
 
 HELD = 2  # parts a child has at once: the last episodes of one, and the next
 PARTS_PER_CHILD = 2  # of a job, so that who is done early takes some of another's share
@@ -44,7 +42,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0  # seconds before a child that did not st
 LOOK_SECONDS = 0.5  # between two looks at whether there is something to tell, or nothing is heard
 HAND_OVER_SECONDS = 1.0
 """How long a job that is cancelled waits for its children to say what is finished of it."""
-LARGE = 1 << 20  # parameters that are copied beside the event loop
 
 
 class Evaluators:
@@ -57,7 +54,8 @@ class Evaluators:
     child with the thread that started it.
 
     A child that takes more memory than `memory_limit` is lost as well, but nothing is blamed for it
-    unless it was all that the process ever had.
+    unless it was all that the process ever had; and nothing ever for what others did to a child: a
+    job that meets that twice fails.
 
     Args:
         patience: in seconds; longer than any one step or reset of an environment takes, and than
@@ -86,9 +84,7 @@ class Evaluators:
         self._started: asyncio.Future[None] | None = None
         self._tried = 0
         """tries at a start that were lost, which counts until one has succeeded"""
-        self._scratch = Scratch()
-        self._thetas: dict[int, tuple[Shared, bytes]] = {}
-        """parameters, and the frame that tells where they are"""
+        self._thetas = Thetas()
         self._keepers: list[asyncio.Task[None]] = []
         self._watching: asyncio.Task[None] | None = None
         self._children: list[Child] = []
@@ -184,29 +180,18 @@ class Evaluators:
         Raises:
             WorkerFailure: there is no room for them.
         """
-
-        def share() -> Shared:
-            return Shared(theta, self._scratch)
-
-        try:
-            shared = await in_thread(share) if theta.size > LARGE else share()
-        except OSError as error:
-            raise WorkerFailure(
-                f"no room for the parameters of version {version}: {error.strerror or error}"
-            ) from None
-        columns = normalization.to_bytes() if normalization else None
-        frame = pipe.frame(pipe.Theta(version, shared.path, shared.inode, columns))
-        self._thetas[version] = shared, frame
-        for child in self._children:
-            child.send(frame)
+        frame = await self._thetas.keep(version, theta, normalization)
+        self._send(frame)
 
     def drop(self, version: int) -> None:
         """Forget a version's parameters; jobs that still wait in the queue for them fail."""
-        shared, _ = self._thetas.pop(version, (None, b""))
-        if shared is not None:
-            shared.close()
-            for child in self._children:
-                child.send(pipe.frame(pipe.Drop(version)))
+        if self._thetas.drop(version):
+            self._send(pipe.frame(pipe.Drop(version)))
+
+    def _send(self, frame: bytes) -> None:
+        """Tell all children something."""
+        for child in self._children:
+            child.send(frame)
 
     async def evaluate(
         self, job: EvaluationJob, on_evaluated: Callable[[Evaluation], None]
@@ -253,9 +238,7 @@ class Evaluators:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for shared, _ in self._thetas.values():
-            shared.close()
-        self._scratch.remove()
+        self._thetas.close()
         self._trouble = "evaluation has been closed"
         self._waiting.fail(self._trouble)
 
@@ -360,7 +343,7 @@ class Evaluators:
         assert self._spec is not None
         trial = max(0, tried - 1)
         child.send(pipe.frame(msgspec.structs.replace(self._configure, trial=trial)))
-        for _, frame in self._thetas.values():
+        for frame in self._thetas.frames:
             child.send(frame)
         while True:
             reply = await child.hear(self._spec)
@@ -372,6 +355,10 @@ class Evaluators:
                 if not started.done():
                     started.set_result(None)
                 self._on_ready()
+            elif isinstance(reply, pipe.Unread):
+                # What was asked of this version meanwhile fails, and says why.
+                if (again := self._thetas.again(reply.version)) is not None:
+                    self._send(again)
             elif not isinstance(reply, pipe.Alive):
                 self._book(child, reply)
             self._hand_out()
@@ -423,9 +410,11 @@ class Evaluators:
         child.silent = child.silent + LOOK_SECONDS if owes else 0.0
         if self._spec is not None and child.silent >= (patience := self._patience_with(child)):
             doing = "a step or reset of" if child.ready else "loading or trying out"
+            module = self._spec.policy.module  # whose code is not ours either
+            policy = f", or its policy {module}," if module else ""
             child.give_up(
-                f"said nothing for {patience:g} s: {doing} {self._spec.environment.id} does not "
-                "come to an end"
+                f"said nothing for {patience:g} s: {doing} {self._spec.environment.id}{policy} "
+                "does not come to an end"
             )
 
     def _weigh(self, child: Child) -> None:
@@ -448,7 +437,7 @@ class Evaluators:
             self._waiting.suspect(part)
         elif child.outgrown and child.answered:
             self._waiting.suspect_again(part)
-        elif work.crashed == MOST_CRASHED:
+        elif child.struck or work.crashed == MOST_CRASHED:
             work.fail(self._trouble)
         else:
             assert self._spec is not None

@@ -22,6 +22,8 @@ REQUEST_LIMIT = MAX_MESSAGE + MAX_STATISTICS
 REASON_LENGTH = 1000
 """Characters of why something came to nothing."""
 
+Columns = tuple[bytes, bytes, bytes, bytes]
+"""Of `Normalization`."""
 Reason = Annotated[str, msgspec.Meta(max_length=REASON_LENGTH)]
 
 
@@ -48,7 +50,9 @@ class Theta(Message, frozen=True, tag=2):
     version: int
     path: str
     inode: int
-    normalization: tuple[bytes, bytes, bytes, bytes] | None
+    size: int
+    """how many"""
+    normalization: Columns | None
     """mean, inverse deviation as float32; shift, scale as float64"""
 
 
@@ -102,6 +106,8 @@ class Evaluated(Message, frozen=True, tag=3):
     """What the next directions of a part gave; see `Evaluation`. Said about once a second."""
 
     part: int
+    first: int
+    """of these directions"""
     returns: bytes
     lengths: bytes
     observed: bytes
@@ -119,8 +125,15 @@ class Alive(Message, frozen=True, tag=5):
     """Said about once a second while nothing is finished, so that a hang shows."""
 
 
+class Unread(Message, frozen=True, tag=6):
+    """The parameters of a version were not where they should be; why is said where they are asked
+    for."""
+
+    version: int
+
+
 Request = Configure | Theta | Drop | Evaluate | Cancel
-Reply = Ready | Unavailable | Evaluated | Failed | Alive
+Reply = Ready | Unavailable | Evaluated | Failed | Alive | Unread
 
 _requests: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 _replies: msgspec.msgpack.Decoder[Reply] = msgspec.msgpack.Decoder(Reply)

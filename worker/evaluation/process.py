@@ -21,6 +21,7 @@ SINGLE_THREADED = dict.fromkeys(
 ENDS_WITHIN = 2.0  # seconds that a child which closed its pipe has to end by itself
 STREAM_LIMIT = 1 << 16  # bytes that are read ahead
 WORN = 7 / 8  # of the memory that a child may take, with which it gets no more parts
+KILLED = 9  # the signal that nobody can catch, which Windows has not
 LAST_WORDS = 2048  # bytes kept of what a child writes to its error stream
 
 
@@ -56,6 +57,8 @@ class Child:
         silent: seconds for which it owed a word and could have been heard.
         worn: whether it has little memory left to take, and gets no more parts.
         outgrown: how it took too much memory; empty unless it was ended for that.
+        struck: whether, once it is seen to its end, somebody else had ended it: nothing that it had
+            can be blamed for that.
         ending: whether it is past hope.
     """
 
@@ -72,11 +75,13 @@ class Child:
         self.silent = 0.0
         self.worn = False
         self.outgrown = ""
+        self.struck = False
         self.ending = False
         self._given_up = ""
         self._meter = Meter(process.pid)
         self._requests, self._replies, self._errors = process.stdin, process.stdout, process.stderr
         self._last_words = b""
+        self._ended_by_us = False
         self._listening = asyncio.create_task(self._collect_words())
         self._closing = asyncio.create_task(self._close())
 
@@ -157,6 +162,7 @@ class Child:
         if self.ending:
             return  # its number may be another's by now
         self.ending = True
+        self._ended_by_us = not self._exited.is_set()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             if sys.platform != "win32":
                 os.killpg(self.process.pid, signal.SIGKILL)
@@ -186,6 +192,9 @@ class Child:
         self._transport.close()
         if self.outgrown or self._given_up:
             return self.outgrown or self._given_up
+        if code == -KILLED and not self._ended_by_us:
+            self.struck = True
+            return "was killed from outside (SIGKILL), by somebody or for want of memory"
         how = f"exit code {code}" if code >= 0 else f"signal {-code}"
         with contextlib.suppress(ValueError):
             how = signal.Signals(-code).name

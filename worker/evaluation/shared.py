@@ -22,35 +22,56 @@ class Shared:
 
     Whoever has mapped them by then keeps them. On Linux they lie in memory without a name: the
     kernel frees it once no process has it open, whatever ends them, and lets nobody write to it.
-    Elsewhere they are a file of the scratch directory, which the system keeps in memory as it can.
+    Elsewhere, and where other processes may not look at what this one has open, they are a file of
+    the scratch directory, which the system keeps in memory as it can.
 
     Attributes:
         path: where `mapped` finds them.
         inode: the file's number, since another may have the path once they are closed.
+        size: how many they are.
         close: lets go of them; more than once does no harm.
     """
 
-    def __init__(self, theta: NDArray[np.float32], scratch: Scratch) -> None:
-        """Copies `theta`, float32, shape (size,). Raises OSError where there is no room."""
+    def __init__(
+        self, theta: NDArray[np.float32], scratch: Scratch, *, named: bool = False
+    ) -> None:
+        """Copies `theta`, float32, shape (size,); to a file where it is to be `named`.
+
+        Raises OSError where there is no room.
+        """
         octets = np.ascontiguousarray(theta, dtype=np.float32).view(np.uint8).data
-        if sys.platform == "linux":
+        self.size = theta.size
+        if sys.platform == "linux" and not named and Path("/proc/self/fd").exists():
             number = os.memfd_create("shoal-theta", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-            self.close = weakref.finalize(self, os.close, number)
+            self.close = weakref.finalize(self, _close, number, "")
             self.path = f"/proc/{os.getpid()}/fd/{number}"
             _fill(number, octets)
         else:
             number, self.path = tempfile.mkstemp(dir=scratch.make())
-            self.close = weakref.finalize(self, _remove, self.path)
-            with open(number, "wb") as file:  # noqa: PTH123 - it is open already
+            self.close = weakref.finalize(self, _close, number, self.path)
+            with open(number, "wb", closefd=False) as file:
                 file.write(octets)
-        self.inode = Path(self.path).stat().st_ino
+        self._number = number
+        self.inode = os.fstat(number).st_ino
+
+    def copied(self, scratch: Scratch) -> Shared:
+        """The same in a new file, though somebody took the old one's name. Raises OSError."""
+        octets = bytearray(4 * self.size)
+        with open(self._number, "rb", closefd=False) as file:
+            file.seek(0)
+            if file.readinto(octets) < len(octets):
+                raise OSError(errno.EIO, "parameters were cut off", self.path)
+        return Shared(np.frombuffer(octets, dtype=np.float32), scratch, named=True)
 
 
-def mapped(path: str, inode: int) -> NDArray[np.float32]:
-    """The parameters at that path, read-only and not copied. Raises OSError."""
+def mapped(path: str, inode: int, size: int) -> NDArray[np.float32]:
+    """The parameters at that path, so many, read-only and not copied. Raises OSError."""
     with Path(path).open("rb") as file:
-        if os.fstat(file.fileno()).st_ino != inode:
+        found = os.fstat(file.fileno())
+        if found.st_ino != inode:
             raise FileNotFoundError(errno.ENOENT, "other parameters than those asked for", path)
+        if found.st_size != 4 * size:
+            raise OSError(errno.EIO, f"{found.st_size:,} bytes where {4 * size:,} were", path)
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return np.frombuffer(memory, dtype=np.float32)
 
@@ -65,7 +86,9 @@ def _fill(number: int, octets: memoryview) -> None:
     fcntl.fcntl(number, fcntl.F_ADD_SEALS, seals)
 
 
-def _remove(path: str) -> None:
-    """Remove a file, where the system lets go of one that is in use."""
-    with contextlib.suppress(OSError):
-        Path(path).unlink()
+def _close(number: int, path: str) -> None:
+    """Close a file, and remove it if it has a path and the system lets go of what is in use."""
+    os.close(number)
+    if path:
+        with contextlib.suppress(OSError):
+            Path(path).unlink()
