@@ -118,11 +118,15 @@ def _literals(annotation: Any) -> list[Any]:
 def _rule(rule: str, annotation: Any) -> str:
     """What the value must be, after the words "must be"."""
     if "matching regex" in rule:
-        metas = [meta for meta in get_args(annotation)[1:] if isinstance(meta, msgspec.Meta)]
-        return next((meta.description for meta in metas if meta.description), rule)
+        return next(
+            (text for pattern, text in _patterns(annotation) if repr(pattern) in rule), rule
+        )
     multiple = re.search(r"that's a multiple of (\S+)", rule)
     if multiple:
         return f"a multiple of {multiple[1]}"
+    exact = re.search(r"of length (\d+), got", rule)
+    if exact:
+        return f"{exact[1]} entries long"
     length = re.search(r"of length (\S+) (\S+)", rule)
     if length:
         unit = "characters" if "`str`" in rule else "entries"
@@ -135,6 +139,13 @@ def _rule(rule: str, annotation: Any) -> str:
         kinds = [kind for kind in expected[1].split(" | ") if kind != "null"]
         return _either([_WORDS.get(kind, kind) for kind in kinds])
     return rule
+
+
+def _patterns(annotation: Any) -> list[tuple[str, str]]:
+    """Each pattern in a declared type, of entries too, with its description."""
+    own = [meta for meta in get_args(annotation)[1:] if isinstance(meta, msgspec.Meta)]
+    found = [(meta.pattern, meta.description) for meta in own if meta.pattern and meta.description]
+    return found + [pair for part in get_args(annotation) for pair in _patterns(part)]
 
 
 def _number(text: str) -> str:

@@ -146,9 +146,12 @@ def make(
             f"{registration.id} can't be made ({words_of(error)}): give it arguments that it takes"
         ) from None
     except Exception as error:
+        given, these = "", ""
+        if kwargs:
+            given, these = f" with environment.kwargs {shown(dict(kwargs))}", "these, or "
         raise EnvironmentUnavailable(
-            f"{registration.id} can't be made here ({words_of(error)}): mend its installation, or "
-            "join a run of another environment"
+            f"{registration.id} can't be made here{given} ({words_of(error)}): mend {these}its "
+            "installation, or join a run of another environment"
         ) from None
     for wrapper in wrappers:
         instance = _wrapped(instance, wrapper, registration.id)

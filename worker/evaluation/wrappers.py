@@ -15,6 +15,7 @@ from gymnasium.wrappers import (
 )
 from gymnasium.wrappers import RescaleObservation as Rescaled
 
+from protocol.spaces import LARGEST
 from protocol.wrappers import (
     ActionRepeat,
     Atari,
@@ -48,6 +49,16 @@ class RepeatedAction(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, total, terminated, truncated, info
 
 
+def _require_room(environment: Environment, frames: int) -> None:
+    """Raises ValueError where so many frames are no observation that a run may have.
+
+    Before anything is made of them: eight stacks of 100 would fill any memory.
+    """
+    numbers = frames * spaces.flatdim(environment.observation_space)
+    if numbers > LARGEST:
+        raise ValueError(f"{frames} frames are {numbers:,} numbers, over the limit of {LARGEST:,}")
+
+
 def wrap(environment: Environment, wrapper: Wrapper) -> Environment:
     """The environment in one wrapper.
 
@@ -56,6 +67,7 @@ def wrap(environment: Environment, wrapper: Wrapper) -> Environment:
     """
     match wrapper:
         case FrameStack():
+            _require_room(environment, wrapper.n)
             return FrameStackObservation(environment, wrapper.n)
         case ActionRepeat():
             return RepeatedAction(environment, wrapper.n)
