@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import random
+import time
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -238,3 +243,67 @@ class Two(Dice):
 
 def load(*_: object) -> None:
     """No class of a module."""
+
+
+class Tied(nn.Module):
+    """Two layers that are one parameter, and a part under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.out = nn.Linear(4, 2)
+        self.alias = self.out
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.alias(torch.tanh(self.second(torch.relu(self.first(x)))))
+
+
+class Odd(Dice):
+    """Gives what no policy may give."""
+
+    def __init__(self, kind: str = "complex") -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = nn.Linear.forward(self, x)
+        return y.to(torch.complex64) if self.kind == "complex" else y.to("meta")
+
+
+class Moody(Branches):
+    """Does what a file says, while there is one; when it is made, what `made` says.
+
+    Goes on in Python for each lane, as `Branches` does.
+    """
+
+    def __init__(self, orders: str = "", made: str = "") -> None:
+        super().__init__()
+        self.orders = orders
+        self.obey(made)
+
+    def obey(self, order: str) -> None:
+        if order == "raise":
+            raise ValueError("no more")
+        if order == "interrupt":
+            raise KeyboardInterrupt
+        if order == "exit":
+            raise SystemExit(3)
+        if order == "fork":
+            os.fork()
+        if order == "print":
+            print("!" * (1 << 20))
+        if order == "reseed":
+            np.random.seed(0)
+            torch.manual_seed(0)
+            random.seed(0)
+        while order == "hang":
+            time.sleep(0.01)
+
+    def forward(self, x: Tensor) -> Tensor:
+        order = ""
+        if self.orders and os.path.exists(self.orders):  # noqa: PTH110
+            order = Path(self.orders).read_text()
+        self.obey(order)
+        y = super().forward(x)
+        return y[:, :1] if order == "shape" else y * torch.nan if order == "nan" else y

@@ -64,6 +64,7 @@ MODULES = [
     ("Asks", {"kind": "GRUCell"}, "vmap"),
     ("Asks", {"kind": "GRU"}, "loop"),
     ("Shared", {}, "vmap"),
+    ("Tied", {}, "vmap"),
     *(("Idioms", {"kind": kind}, "vmap") for kind in ("GRU", "LSTM")),
     ("CellIdioms", {}, "vmap"),
 ]
@@ -148,6 +149,7 @@ def test_returns_do_not_depend_on_the_lanes():
         ("Awake", "begins with another state than zeros"),
         ("Two", "gives tuple for one observation"),
         ("Undefined", "gives NaN"),
+        ("Odd", "gives complex64 for one observation"),
         ("Exits", r"fails on an observation of shape \(1, 4\) \(SystemExit: 3\)"),
         ("Remembering", "a state that holds int"),
         ("Grows", "gives another form of state"),

@@ -165,6 +165,7 @@ class ModulePolicy(Policy):
         with torch.inference_mode():
             inputs = noise(self._shape, 0).to(self.device)
             self._traits = examine(self._name, copied(self._name, module), inputs, self._outputs)
+            self._shapes = [(self._outputs,), *(tuple(one.shape) for one in self._traits.states)]
             differs = bool(replaced) and not self._equals(stand_in)
             if replaced and not differs:
                 self._module = stand_in
@@ -305,9 +306,16 @@ class ModulePolicy(Policy):
             given = functional_call(self._module, placed, arguments, tie_weights=False)
         except SystemExit as error:  # a failure of the module, not the end of this process
             raise RuntimeError(words_of(error)) from None
-        if self._traits.structure is None:
-            return given.reshape(-1).float(), []
-        return given[0].reshape(-1).float(), pytree.tree_leaves(given[1])
+        moved = [] if self._traits.structure is None else pytree.tree_leaves(given[1])
+        outputs = (given if self._traits.structure is None else given[0]).reshape(-1).float()
+        found = [tuple(one.shape) for one in (outputs, *moved)]
+        # Fewer would be taken for all of them, since NumPy repeats a single one.
+        if found != self._shapes:
+            raise ValueError(
+                f"{self._name} gives outputs and states of the shapes {found} now, and gave "
+                f"{self._shapes} when it was tried out"
+            )
+        return outputs, moved
 
     def _together(self, batch: Batch) -> tuple[Tensor, list[Tensor]]:
         """Outputs and states of all lanes, through `torch.func`."""

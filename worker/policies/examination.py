@@ -70,6 +70,12 @@ def examine(name: str, module: nn.Module, inputs: Tensor, count: int) -> Traits:
             f"the policy {name!r} gives {found} for one observation: it must give "
             f"{count} outputs, or (outputs, state) where it takes a state"
         )
+    if outputs.is_complex() or outputs.device != inputs.device:
+        raise PolicyUnavailable(
+            f"the policy {name!r} gives {str(outputs.dtype).removeprefix('torch.')} for one "
+            f"observation, on {outputs.device}: outputs must be real numbers on {inputs.device}, "
+            "where its parameters are"
+        )
     for leaf in pytree.tree_leaves(given):
         if not isinstance(leaf, Tensor):
             raise PolicyUnavailable(
