@@ -40,7 +40,7 @@ class Thetas:
         """Keep a version: what processes are told. Raises `WorkerFailure` where there is no room.
 
         Args:
-            theta: float32, shape (size,).
+            theta: float32, and what follows it; see `Evaluators.set_theta`.
         """
 
         def share() -> Shared:
