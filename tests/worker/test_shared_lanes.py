@@ -63,14 +63,19 @@ async def test_a_kill_with_two_jobs_in_play_costs_only_what_was_not_finished(tmp
     tally = tmp_path / "tally"
     tally.touch()
     evaluators = await started(toy(trouble="tally", every=NEVER, gate=str(tally)), 2)
-    jobs = [members(100, 120), members(500, 120)]  # no trial plays any of these
+    jobs = [members(100, 240), members(500, 240)]  # no trial plays any of these
     told: list[list[Evaluation]] = [[], []]
     running = [
         asyncio.create_task(evaluators.evaluate(job, pieces.append))
         for job, pieces in zip(jobs, told, strict=True)
     ]
-    await until(lambda: any(part.finished for c in shared(evaluators) for part in c.parts))
-    victim = next(c for c in shared(evaluators) if any(part.finished for part in c.parts))
+
+    def begun() -> list[Child]:
+        """Those that have told something of their jobs."""
+        return [c for c in shared(evaluators) if c.answered or any(p.finished for p in c.parts)]
+
+    await until(lambda: begun() != [])
+    victim = begun()[0]
     (other,) = (child for child in evaluators._children if child is not victim)
     os.kill(victim.process.pid, signal.SIGKILL)
     lost = list(victim.parts)
