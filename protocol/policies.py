@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from protocol.networks import Image, Tensor, feature_sizes
-from protocol.spaces import Discrete, MultiDiscrete, Space, leaves
+from protocol.spaces import Box, Discrete, MultiDiscrete, Space, leaves
 
 Scalar = bool | int | float | str
 Activation = Literal[
@@ -85,6 +85,11 @@ def choices(space: Space) -> tuple[int, ...] | None:
         else:
             return None
     return tuple(found)
+
+
+def reals(space: Space) -> int:
+    """How many real numbers the values of a space have."""
+    return sum(part.size for part in leaves(space) if isinstance(part, Box))
 
 
 def convolutions_fault(seen: Image, convolutions: Sequence[Convolution]) -> str | None:

@@ -129,6 +129,9 @@ class PolicySpec(Section, frozen=True, kw_only=True):
         "arguments",
         "parameters",
         "final_scale",
+        "action_noise",
+        "action_deviation",
+        "centre_noise",
     )
 
     kind: Literal["linear", "mlp", "gru", "lstm", "cnn", "tabular", "module"] = "mlp"
@@ -173,6 +176,15 @@ class PolicySpec(Section, frozen=True, kw_only=True):
     choice: Literal["argmax", "sample"] = "argmax"
     """How outputs become discrete actions: the largest wins, or one is drawn with the probabilities
     that their softmax gives, by a stream of the episode's seed."""
+    action_noise: Literal["none", "fixed", "learned", "predicted"] = "none"
+    """Normal noise on the outputs for continuous actions, before they are clipped or squashed, by a
+    stream of the episode's seed. `fixed`: of `action_deviation`; `learned`: of that times the
+    exponential of a parameter for each; `predicted`: of that times the exponential of one more
+    output for each."""
+    action_deviation: Annotated[float, msgspec.Meta(gt=0.0, le=1000.0)] = 0.1
+    """Of the noise of actions."""
+    centre_noise: bool = False
+    """Whether the centre acts with such noise too."""
 
 
 class StrategySpec(Section, frozen=True, kw_only=True):
@@ -421,18 +433,32 @@ class RunSpec(Section, frozen=True, kw_only=True):
 
 def tensors(policy: PolicySpec, environment: EnvironmentSpec) -> tuple[Tensor, ...]:
     """What the parameters of a policy in this environment are, in the order of theta."""
-    inputs, outputs = environment.observation.size, environment.action.size
     if policy.kind == "module":
         return policies.tensors(policy.parameters)
+    network = _network(policy, environment)
+    if policy.action_noise != "learned":
+        return network
+    return (*network, Tensor("action.log_deviation", (policies.reals(environment.action),)))
+
+
+def outputs(policy: PolicySpec, environment: EnvironmentSpec) -> int:
+    """How many numbers a policy's network gives: the actions', and predicted deviations of their
+    noise."""
+    predicted = policies.reals(environment.action) if policy.action_noise == "predicted" else 0
+    return environment.action.size + predicted
+
+
+def _network(policy: PolicySpec, environment: EnvironmentSpec) -> tuple[Tensor, ...]:
+    inputs, many = environment.observation.size, outputs(policy, environment)
     if policy.kind in networks.GATES:
-        return networks.recurrent(inputs, policy.hidden, outputs, policy.kind)
+        return networks.recurrent(inputs, policy.hidden, many, policy.kind)
     if policy.kind == "tabular":
-        return networks.table(seen_choices(environment), outputs)
+        return networks.table(seen_choices(environment), many)
     if policy.kind == "cnn":
         seen = seen_image(environment)
-        return networks.convolutional(seen, policy.convolutions, policy.hidden, outputs)
+        return networks.convolutional(seen, policy.convolutions, policy.hidden, many)
     hidden = policy.hidden if policy.kind == "mlp" else ()
-    return networks.dense((inputs, *hidden, outputs))
+    return networks.dense((inputs, *hidden, many))
 
 
 def seen_image(environment: EnvironmentSpec) -> Image:
@@ -620,6 +646,16 @@ def _check_together(spec: RunSpec) -> None:
         raise SpecError(
             f'policy.choice is "sample" but the actions of {spec.environment.id} are real numbers, '
             'which are never drawn: use "argmax", and the perturbed parameters explore'
+        )
+    if spec.policy.action_noise != "none" and not policies.reals(spec.environment.action):
+        raise SpecError(
+            f'policy.action_noise is "{spec.policy.action_noise}" but the actions of '
+            f'{spec.environment.id} are choices: use "none", and policy.choice = "sample"'
+        )
+    if spec.policy.action_noise == "learned" and spec.policy.kind == "module":
+        raise SpecError(
+            'policy.action_noise is "learned", but the parameters of a policy.module are its own: '
+            'use "predicted", and give a parameter among the outputs'
         )
     if spec.normalizer.enabled and spec.policy.kind == "tabular":
         raise SpecError(

@@ -282,6 +282,7 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
         {"policy": {"hidden": [4096, 4096], "initialisation": "orthogonal"}},
         ["layers.1.weight of shape (4096, 4096)", 'use "scaled"'],
     ),
+    ({"policy": {"action_noise": "fixed"}}, ['policy.action_noise is "fixed"', "are choices"]),
     ({"policy": {"kind": "tabular"}}, ['policy.kind is "tabular"', "not all discrete"]),
     ({"policy": {"kind": "module"}}, ["policy.module ''", "package.module:Class"]),
     ({"policy": {"module": "nets:Net"}}, ['policy.kind is "mlp"', "others name none"]),

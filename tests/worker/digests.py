@@ -24,7 +24,10 @@ from worker.policies import elementwise
 
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "linear": ("ToyMiser-v0", {"policy": {"kind": "linear"}}),
-    "mlp": ("ToyMiser-v0", {"policy": {"hidden": [19, 9], "squash": "tanh"}}),
+    "mlp": (
+        "ToyMiser-v0",
+        {"policy": {"hidden": [19, 9], "squash": "tanh", "action_noise": "predicted"}},
+    ),
     "gaussian": (
         "ToyMiser-v0",
         {

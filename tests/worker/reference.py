@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from protocol import noise
 from protocol.policies import choices
 from protocol.policy_file import to_tensors
-from protocol.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+from protocol.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple, leaves
 from protocol.spec import RunSpec, parse, seen_choices, seen_image
 from protocol.streams import Domain, words
 from protocol.wrappers import ActionRepeat, FrameStack, RescaleObservation, RewardClip, Wrapper
@@ -219,6 +219,8 @@ def convolutional(
         current = seen.reshape(image.height, image.width, image.channels)
     parts = list(to_tensors(spec, row, None).values())
     weights, biases = parts[::2], parts[1::2]
+    if len(weights) > len(biases):
+        weights.pop()  # learned deviations
     for layer, (_, kernel, stride) in enumerate(spec.policy.convolutions):
         turned = weights[layer].transpose(0, 2, 3, 1).reshape(len(weights[layer]), -1)
         starts = [range(0, length - kernel + 1, stride) for length in current.shape[:2]]
@@ -288,7 +290,37 @@ def act(
 ) -> Any:
     """The action for one input; `states` are moved on."""
     out = remember(spec, row, seen, states) if states else outputs(spec, row, seen)
-    return decode(spec, spec.environment.action, out, numbers)
+    space, noisy = spec.environment.action, spec.policy.action_noise != "none"
+    if numbers is None:
+        return decode(spec, space, out[: space.size], None)
+    drawn: Numbers = None
+    if spec.policy.choice == "sample":
+        drawn = iter([next(numbers) for _ in range(draws(space))])
+    if noisy:
+        out = out.copy()
+        columns = [place for place, real in enumerate(are_real(space)) if real]
+        logs = row[-len(columns) :] if spec.policy.action_noise == "learned" else out[space.size :]
+        for i, column in enumerate(columns):
+            normal = float(noise.gaussian_table()[int(next(numbers) * 65536)]) / 4096
+            value = spec.policy.action_deviation * normal
+            if spec.policy.action_noise != "fixed":
+                value *= math.exp(min(max(float(logs[i]), -10.0), 10.0))
+            out[column] += np.float32(value)
+    return decode(spec, space, out[: space.size], drawn)
+
+
+def draws(space: Space) -> int:
+    """How many numbers it takes to draw an action's choices and switches."""
+    counts = {Discrete: lambda part: 1, Box: lambda part: 0, MultiBinary: lambda part: part.size}
+    return sum(
+        len(part.choices) if isinstance(part, MultiDiscrete) else counts[type(part)](part)
+        for part in leaves(space)
+    )
+
+
+def are_real(space: Space) -> list[bool]:
+    """Of each output whether it is for a real number."""
+    return [isinstance(part, Box) for part in leaves(space) for _ in range(part.size)]
 
 
 def decode(spec: RunSpec, space: Space, out: NDArray[np.float32], numbers: Numbers) -> Any:
@@ -373,7 +405,7 @@ def play(
     observation, _ = environment.reset(seed=seed)
     total, frames, over, states = 0.0, [], False, start(spec)
     numbers = None
-    if spec.policy.choice == "sample":
+    if spec.policy.choice == "sample" or spec.policy.action_noise != "none":
         drawn = words(spec.seed, Domain.ACTION, seed, 10_000)
         numbers = (int(word >> np.uint64(11)) / 2**53 for word in drawn)
     while not over:

@@ -22,6 +22,7 @@ from worker.policies.forms import form  # noqa: E402
 from worker.policies.on_device import DevicePolicy  # noqa: E402
 
 IMAGES = {"observation": {"kind": "box", "shape": [9, 8, 2], "dtype": "uint8"}}
+MOVES = {"action": {**reference.box(2), "low": [-9.0, -9.0], "high": [9.0, 9.0]}}
 POLICIES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"kind": "linear"}, {}),
     ({"kind": "mlp", "hidden": [16, 12]}, {}),
@@ -29,6 +30,9 @@ POLICIES: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"kind": "mlp", "hidden": [7, 6], "activation": "gelu"}, {}),
     ({"kind": "gru", "hidden": [5, 4]}, {}),
     ({"kind": "lstm", "hidden": [5, 4]}, {}),
+    ({"kind": "mlp", "action_noise": "learned", "squash": "tanh"}, MOVES),
+    ({"kind": "lstm", "hidden": [5, 4], "action_noise": "learned"}, MOVES),
+    ({"kind": "gru", "hidden": [5, 4], "action_noise": "predicted"}, MOVES),
     ({"kind": "tabular"}, {"observation": reference.discrete(9)}),
     ({"kind": "cnn", "hidden": [6], "convolutions": [[5, 3, 2], [4, 2, 1]]}, IMAGES),
 ]
@@ -61,10 +65,14 @@ def test_built_in_policies_agree_with_their_pytorch_forms(policy, environment):
         empty, none = np.empty(0), np.empty(0, np.float32)
         sums = np.zeros((0, spec.environment.observation.size, 4), np.uint64)
         view = batched.View(none, none, np.float32(5), empty, empty, sums)
-        assert ours.act(lanes, rows, view) is not None
-        assert theirs.act(lanes, members, view) is not None
+        mine, other = ours.act(lanes, rows, view), theirs.act(lanes, members, view)
+        assert mine is not None and other is not None
+        many = ours.outputs.shape[1]
         scale = np.abs(ours.outputs).max()
-        np.testing.assert_allclose(theirs.outputs, ours.outputs, rtol=1e-4, atol=1e-5 * scale)
+        np.testing.assert_allclose(
+            theirs.outputs[:, :many], ours.outputs, rtol=1e-4, atol=1e-5 * scale
+        )
+        np.testing.assert_allclose(other, mine, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", noise.KINDS)

@@ -92,6 +92,11 @@ def test_sigmas_behind_theta_are_those_of_the_members(policy):
         ("Taxi-v4", {"policy": {"kind": "tabular"}, "environment": {"max_steps": 9}}),
         ("Blackjack-v1", {"policy": {"kind": "tabular", "choice": "sample"}}),
         ("ToyLadder-v0", {"policy": {"kind": "tabular"}}),
+        ("Pendulum-v1", {"policy": {"hidden": [4], "action_noise": "fixed"}}),
+        ("ToyMiser-v0", {"policy": {"kind": "gru", "hidden": [4], "action_noise": "learned"}}),
+        ("ToyMiser-v0", {"policy": {"hidden": [4], "action_noise": "learned", "squash": "tanh"}}),
+        ("ToyMiser-v0", {"policy": {"kind": "lstm", "hidden": [4], "action_noise": "predicted"}}),
+        ("ToyGarden-v0", {"policy": {"choice": "sample", "action_noise": "learned"}}),
         ("ToyGarden-v0", {}),
         ("ToyGarden-v0", {"policy": {"hidden": [6], "choice": "sample", "squash": "tanh"}}),
     ],
@@ -113,19 +118,26 @@ def test_returns_are_those_of_episodes_played_one_by_one(environment_id, section
     trouble=st.sampled_from(["none", "tell", "nan-observation"]),
     kind=st.sampled_from(["mlp", "gru", "lstm"]),
     choice=st.sampled_from(["argmax", "sample"]),
+    noise=st.sampled_from(["none", "fixed", "learned", "predicted"]),
     counts=st.tuples(st.integers(1, 12), st.integers(1, 12)),
     parts=st.integers(1, 7),
     order=st.randoms(use_true_random=False),
     block=st.sampled_from([1, 4000, 1 << 26]),
 )
 def test_no_cut_of_the_work_changes_a_return(
-    environment_id, trouble, kind, choice, counts, parts, order, block
+    environment_id, trouble, kind, choice, noise, counts, parts, order, block
 ):
     kwargs = {"trouble": trouble} if environment_id == "ToyWalk-v0" else {}
+    moves = environment_id == "ToyGarden-v0"  # some of its actions are real numbers
     spec = run_spec(
         environment_id,
         environment={"kwargs": kwargs},
-        policy={"kind": kind, "hidden": [5], "choice": choice},
+        policy={
+            "kind": kind,
+            "hidden": [5],
+            "choice": choice,
+            "action_noise": noise if moves else "none",
+        },
         normalizer={"enabled": True},
     )
     theta, view = reference.theta(spec), reference.normalization(spec)
@@ -339,6 +351,21 @@ def test_a_failed_episode_of_the_centre_is_named_by_its_number():
     ]
     assert [episode for episode, _ in found.failed] == cursed and 0 < len(cursed) < 8
     assert np.isnan(found.returns).sum() == len(cursed)
+
+
+def test_the_centre_acts_without_noise_unless_the_spec_says_so():
+    sections = {"hidden": [4], "action_noise": "fixed", "action_deviation": 0.5}
+    centre = EvaluationJob("centre", 2, 0, 6)
+    found = []
+    for policy in (
+        sections,
+        {**sections, "action_noise": "none"},
+        sections | {"centre_noise": True},
+    ):
+        spec = run_spec("ToyMiser-v0", policy=policy)
+        found.append(lanes_of(spec, 3).evaluate(centre, reference.theta(spec)).returns.tolist())
+    quiet, none, noisy = found
+    assert quiet == none != noisy
 
 
 def test_the_centre_plays_fresh_episodes_of_its_version_and_observes_nothing():

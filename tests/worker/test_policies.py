@@ -379,6 +379,45 @@ def test_images_are_normalised_before_they_are_turned():
         np.testing.assert_array_equal(policy.outputs[lane], expected)
 
 
+@pytest.mark.parametrize("noise", ["fixed", "learned", "predicted"])
+def test_noise_of_actions_has_the_deviation_that_it_should(noise):
+    action = {**reference.box(2), "low": [-1e9, -1e9], "high": [1e9, 1e9]}
+    spec = run_spec(
+        environment={"observation": reference.box(1), "action": action},
+        policy={"kind": "linear", "action_noise": noise, "action_deviation": 0.5},
+    )
+    theta = np.zeros(spec.size, np.float32)
+    if noise != "fixed":  # parameters of their own, or biases of the last two outputs
+        theta[-2:] = np.log([2.0, 40.0])
+    policy, arranged = policy_with(spec, np.zeros((500, 1)), np.tile(theta, (500, 1)))
+    for lane in range(500):
+        policy.begin(lane, 0, -1, lane, quiet=lane == 0)
+    drawn = []
+    for _ in range(20):
+        actions = policy.act(np.arange(500), arranged, plain_view(spec))
+        assert actions is not None and not actions[0].any()
+        drawn += actions[1:]
+    expected = [0.5, 0.5] if noise == "fixed" else [1.0, 20.0]
+    np.testing.assert_allclose(np.std(drawn, axis=0), expected, rtol=0.03)
+    np.testing.assert_allclose(np.mean(drawn, axis=0) / expected, 0.0, atol=0.04)
+    assert abs(np.corrcoef(np.transpose(drawn))[0, 1]) < 0.04
+    assert len({action.tobytes() for action in drawn}) > 0.9 * len(drawn)
+
+
+def test_a_deviation_is_never_without_bounds():
+    action = {**reference.box(1), "low": [-1e9], "high": [1e9]}
+    spec = run_spec(
+        environment={"observation": reference.box(1), "action": action},
+        policy={"kind": "linear", "action_noise": "learned"},
+    )
+    for log in (np.inf, -np.inf, 1e30):
+        theta = np.array([0.0, 0.0, log], np.float32)
+        policy, arranged = policy_with(spec, np.zeros((1, 1)), theta[np.newaxis])
+        policy.begin(0, 0, -1, 5)
+        (found,) = policy.act(np.arange(1), arranged, plain_view(spec))
+        assert np.isfinite(found).all() and abs(found[0]) < 0.1 * np.exp(10) * 5
+
+
 def digest() -> str:
     """What the forward pass gives for some policies, as one hash."""
     found = hashlib.blake2b(digest_size=16)
@@ -393,8 +432,7 @@ def digest() -> str:
     frames = rng.normal(size=(3, 40, 19)).astype(np.float32)
     found.update(recurrent_outputs(spec, frames, rows).tobytes())
     spec = run_spec("ToyGarden-v0", policy={"choice": "sample", "squash": "tanh"})
-    outputs = frames[0, :, : spec.environment.action.size]
-    drawn = Actions(spec, 40).prepare(np.arange(40), outputs)()
+    drawn = Actions(spec, 40).prepare(np.arange(40), frames[0], np.arange(40), None)()
     for place, inner, beds in drawn:
         for part in (place, inner["power"], inner["valves"], beds):
             found.update(part.tobytes())

@@ -116,7 +116,7 @@ def test_actions_lie_in_their_space_and_are_those_of_each_lane(space, squash, sa
     for lane in range(5):
         made.begin(lane, seed + lane)
     lanes = np.array([4, 1, 2])
-    taken = [made.prepare(lanes, given)() for given in (outputs, outputs[::-1].copy())]
+    taken = [made.prepare(lanes, given, lanes, None)() for given in (outputs, outputs[::-1].copy())]
     kept = [[utils.flatten(gymnasium_space(space), each) for each in step] for step in taken]
     for position, lane in enumerate(lanes):
         drawn = words(spec.seed, Domain.ACTION, seed + int(lane), 500) >> np.uint64(11)
@@ -128,7 +128,7 @@ def test_actions_lie_in_their_space_and_are_those_of_each_lane(space, squash, sa
             expected = reference.decode(spec, space, row, numbers)
             flat = utils.flatten(gymnasium_space(space), expected)
             np.testing.assert_array_equal(kept[step][position], flat)
-    made.prepare(lanes, -outputs)()
+    made.prepare(lanes, -outputs, lanes, None)()
     again = [[utils.flatten(gymnasium_space(space), each) for each in step] for step in taken]
     np.testing.assert_array_equal(np.array(again), np.array(kept))  # nobody writes over them
 

@@ -148,7 +148,8 @@ class Block:
         """directions, or episodes of the centre, that were given away"""
         if job.kind == "centre":
             seeds = centre_seeds(spec, job)
-            episodes = [Episode(row, number, -1, seed) for number, seed in enumerate(seeds)]
+            quiet = not spec.policy.centre_noise
+            episodes = [Episode(row, number, -1, seed, quiet) for number, seed in enumerate(seeds)]
         else:
             each = job.per_direction
             groups = [member // each for member in range(each * job.count)]

@@ -79,12 +79,14 @@ class Episode(NamedTuple):
         row: of the parameters.
         group: episodes that fail together: the position of a direction in its block.
         slot: entry of the observation sums, or -1.
+        quiet: without noise on the actions.
     """
 
     row: int
     group: int
     slot: int
     seed: int
+    quiet: bool = False
 
 
 class Play:
@@ -228,7 +230,7 @@ class Play:
             self.began[lane] = self.tick
             self.cut[lane] = self.tick + self.limit if self.limit else 0
             self.reward[lane] = 0.0
-            self.policy.begin(lane, episode.row, episode.slot, episode.seed)
+            self.policy.begin(lane, episode.row, episode.slot, episode.seed, episode.quiet)
             if self.instances.fresh:
                 self.discard(lane)
             environment, target = self.instances.of(lane), self.policy.targets[lane]

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from protocol.spaces import Box, Discrete, MultiBinary, MultiDiscrete, Space, Tuple, leaves
 from protocol.spec import RunSpec
+from worker.policies.action_noise import ActionNoise
 from worker.policies.activations import tanh
 from worker.policies.calls import prepared
 from worker.policies.sampling import softmax_choice, switched_on, uniform
@@ -128,12 +129,15 @@ class Actions:
     Choices are NumPy integers, which spaces check sooner than Python's.
     """
 
-    def __init__(self, spec: RunSpec, lanes: int) -> None:
+    def __init__(self, spec: RunSpec, lanes: int, *, apart: bool = False) -> None:
+        """`apart`: see `ActionNoise`."""
         space = spec.environment.action
         self._scaled = spec.policy.squash == "tanh"
         self._sampled = spec.policy.choice == "sample"
         self._run_seed = np.uint64(spec.seed)
         self._episodes = np.zeros((lanes, 2), dtype=np.int64)
+        noisy = spec.policy.action_noise != "none"
+        self._noise = ActionNoise(spec, lanes, apart=apart) if noisy else None
         choices: list[tuple[int, int, int]] = []
         switches: list[int] = []
         reals: list[int] = []
@@ -164,13 +168,25 @@ class Actions:
         self._bounded = np.empty((lanes, self._reals.size), dtype=np.float32)
         self._assemble = _Plan(self._chosen, self._switched, self._bounded).of(space)
 
-    def begin(self, lane: int, seed: int) -> None:
-        """An episode with that seed begins in the lane."""
+    def begin(self, lane: int, seed: int, quiet: bool = False) -> None:
+        """An episode with that seed begins in the lane, without noise where it is quiet."""
         self._episodes[lane] = seed, 0
+        if self._noise is not None:
+            self._noise.quiet[lane] = quiet
 
-    def prepare(self, lanes: NDArray[np.int64], outputs: NDArray[np.float32]) -> Make:
+    def prepare(
+        self,
+        lanes: NDArray[np.int64],
+        outputs: NDArray[np.float32],
+        rows: NDArray[np.int64],
+        parameters: Any,
+    ) -> Make:
         """What makes the actions of `lanes`, whose outputs are the first rows of `outputs`, in that
-        order."""
+        order.
+
+        Noise is added to these; what it has learned is in the `rows` of `parameters` that each lane
+        plays.
+        """
         many = lanes.size
         choices = self._choices, self._chosen
         switches = self._switches, self._switched
@@ -183,6 +199,10 @@ class Actions:
                 calls.append(prepared(first_maxima, many, outputs, *choices))
             if self._switches.size:
                 calls.append(prepared(switch, many, outputs, *switches))
+        if self._noise is not None:
+            calls += self._noise.prepare(
+                lanes, self._episodes, self._reals, outputs, rows, parameters
+            )
         if self._reals.size:
             reals = self._reals, self._bounds, self._scaled, self._bounded
             calls.append(prepared(bound, many, outputs, *reals))

@@ -145,6 +145,8 @@ class ModulePolicy(Policy):
     state is zero when an episode begins. Its buffers are constants.
     """
 
+    gives_deviations = True
+
     def __init__(self, spec: RunSpec, lanes: int, module: nn.Module, device: str = "cpu") -> None:
         """Raises `PolicyUnavailable` where the module can't be this run's policy."""
         super().__init__(spec, lanes)
@@ -158,7 +160,7 @@ class ModulePolicy(Policy):
         self.device = torch.device(device)
         seen = spec.environment.observation
         self._shape = (1, *(seen.shape if isinstance(seen, Box) else (seen.size,)))
-        self._outputs = spec.environment.action.size
+        self._outputs = self.outputs.shape[1]
         self._module = module.to(self.device)
         self._places = places_of(module)
         stand_in, replaced = recurrence.replace(copied(self._name, module))
@@ -191,9 +193,9 @@ class ModulePolicy(Policy):
         self._fresh = np.ones(lanes, dtype=np.bool_)
         """lanes whose episode has begun, and that have not its parameters yet"""
 
-    def begin(self, lane: int, row: int, slot: int, seed: int) -> None:
+    def begin(self, lane: int, row: int, slot: int, seed: int, quiet: bool = False) -> None:
         """An episode begins in the lane; see `Policy.begin`."""
-        super().begin(lane, row, slot, seed)
+        super().begin(lane, row, slot, seed, quiet)
         self._fresh[lane] = True
 
     def prepare_forward(self, lanes: NDArray[np.int64], parameters: Any, view: View) -> Forward:

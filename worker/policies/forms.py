@@ -6,13 +6,15 @@ import math
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from protocol import networks
+from protocol import networks, policies
 from protocol.spec import RunSpec, seen_choices, seen_image
+from protocol.spec import outputs as network_outputs
 
 States = tuple[Tensor, ...]
 NAMED_OTHERWISE: dict[str, Callable[[Tensor], Tensor]] = {
@@ -102,7 +104,7 @@ class Cnn(Dense):
     def __init__(self, spec: RunSpec) -> None:
         seen, policy = seen_image(spec.environment), spec.policy
         sizes = networks.feature_sizes(seen, policy.convolutions)
-        outputs = spec.environment.action.size
+        outputs = network_outputs(policy, spec.environment)
         super().__init__(spec, [math.prod(sizes[-1]), *policy.hidden, outputs])
         layers = self.layers
         del self.layers  # the convolutions' parameters come first
@@ -126,12 +128,33 @@ class Cnn(Dense):
         return super().forward(current)
 
 
+class Deviations(nn.Module):
+    """Logarithms of the deviations of the noise on actions."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.log_deviation = nn.Parameter(torch.zeros(count))
+
+    def forward(self, outputs: Tensor) -> Tensor:
+        """Outputs, and after them the logarithms."""
+        return torch.cat([outputs, self.log_deviation.expand(len(outputs), -1)], 1)
+
+
+def append_deviations(module: nn.Module, observed: tuple[Any, ...], given: Any) -> Any:
+    """What a module gives, with its deviations after the outputs for the actions."""
+    deviations = cast(Deviations, module.action)
+    if isinstance(given, Tensor):
+        return deviations(given)
+    return (deviations(given[0]), *given[1:])
+
+
 def form(spec: RunSpec) -> nn.Module:
     """A run's built-in policy as a module, whose parameters are `spec.tensors`, named as there.
 
     Their values are of no account.
     """
-    inputs, outputs = spec.environment.observation.size, spec.environment.action.size
+    inputs = spec.environment.observation.size
+    outputs = network_outputs(spec.policy, spec.environment)
     if spec.policy.kind == "gru":
         made: nn.Module = Gru(inputs, spec.policy.hidden, outputs)
     elif spec.policy.kind == "lstm":
@@ -142,4 +165,7 @@ def form(spec: RunSpec) -> nn.Module:
         made = Cnn(spec)
     else:
         made = Dense(spec, [spec.layers[0][0], *(many for _, many in spec.layers)])
+    if spec.policy.action_noise == "learned":
+        made.action = Deviations(policies.reals(spec.environment.action))
+        made.register_forward_hook(append_deviations)
     return made.eval().requires_grad_(False)

@@ -89,9 +89,9 @@ class GruPolicy(Policy):
         widest = max(spec.environment.observation.size, 3 * max(hidden))
         self._scratch = np.empty((3, widest), dtype=np.float32)
 
-    def begin(self, lane: int, row: int, slot: int, seed: int) -> None:
+    def begin(self, lane: int, row: int, slot: int, seed: int, quiet: bool = False) -> None:
         """An episode begins in the lane; see `Policy.begin`."""
-        super().begin(lane, row, slot, seed)
+        super().begin(lane, row, slot, seed, quiet)
         self._states[lane] = 0.0
 
     def prepare_forward(

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from protocol import noise
 from protocol.kernels import observe_frame
-from protocol.spec import RunSpec
+from protocol.policies import reals
+from protocol.spec import RunSpec, outputs
 from worker.policies.actions import Actions
 from worker.policies.inputs import Inputs
 from worker.policies.layers import order
@@ -92,6 +93,8 @@ class Policy(ABC):
         remark: a line on that for people, empty where there is nothing to say.
         numerics: what decides the last bits of outputs beside the environment; empty for our own
             kernels, which give the same on any machine.
+        gives_deviations: whether learned deviations of the noise on actions are among the outputs,
+            and not left to be read from the parameters.
         block_bytes: what the members that are built at once may take; 0 where the policy does not
             care.
     """
@@ -99,6 +102,7 @@ class Policy(ABC):
     path = "kernel"
     remark = ""
     numerics = ""
+    gives_deviations = False
     block_bytes = 0
 
     def __init__(self, spec: RunSpec, lanes: int) -> None:
@@ -106,11 +110,14 @@ class Policy(ABC):
         self._per_direction = spec.members_per_direction
         self.inputs = Inputs(spec.environment.observation, lanes)
         self.observations, self.targets = self.inputs.vectors, self.inputs.targets
-        self.actions = Actions(spec, lanes)
+        self.actions = Actions(spec, lanes, apart=self.gives_deviations)
         self.order = order(spec.tensors)
         self.rows = np.zeros(lanes, dtype=np.int64)
         self.slots = np.full(lanes, -1, dtype=np.int64)
-        self.outputs = np.empty((lanes, spec.environment.action.size), dtype=np.float32)
+        many = outputs(spec.policy, spec.environment)
+        if self.gives_deviations and spec.policy.action_noise == "learned":
+            many += reals(spec.environment.action)
+        self.outputs = np.empty((lanes, many), dtype=np.float32)
 
     def room(self, rows: int) -> Any:
         """Memory for so many rows of parameters, all of which or some `act` takes."""
@@ -140,12 +147,12 @@ class Policy(ABC):
         """Write theta, in the policy's `order`, to the first row of a room."""
         room[0] = theta
 
-    def begin(self, lane: int, row: int, slot: int, seed: int) -> None:
+    def begin(self, lane: int, row: int, slot: int, seed: int, quiet: bool = False) -> None:
         """An episode with that seed begins in the lane, with that row of the parameters and slot of
-        the sums."""
+        the sums; a quiet one has no noise on its actions."""
         self.rows[lane] = row
         self.slots[lane] = slot
-        self.actions.begin(lane, seed)
+        self.actions.begin(lane, seed, quiet)
 
     def act(
         self, lanes: NDArray[np.int64], parameters: NDArray[np.float32], view: View
@@ -167,7 +174,7 @@ class Policy(ABC):
         """`act` with these arguments, for many calls."""
         read = self.inputs.prepare_read(lanes)
         forward = self.prepare_forward(lanes, parameters, view)
-        actions = self.actions.prepare(lanes, self.outputs)
+        actions = self.actions.prepare(lanes, self.outputs, self.rows, parameters)
 
         def act() -> list[Any] | None:
             read()
