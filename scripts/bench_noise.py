@@ -42,12 +42,15 @@ def main() -> None:
         for kind in noise.KINDS:
             peak = pool.apply(mib_above_result, (kind, weights, options.size))
             figures[f"{kind}_mib_above_result"] = peak
-    figures["update_ms"] = 1e3 * update_seconds()
-    met = figures["update_ms"] < UPDATE_TARGET_MS
+    updates = {kind: 1e3 * taken for kind, taken in update_seconds().items()}
+    slowest = max(updates, key=updates.__getitem__)
+    figures["update_ms"] = updates["adam"]
+    figures["slowest_update_ms"] = updates[slowest]
+    met = updates[slowest] < UPDATE_TARGET_MS
     for kind, target in TARGETS.items():
         met &= figures[f"{kind}_ratio"] >= target
         met &= figures[f"{kind}_mib_above_result"] < MEMORY_TARGET_MIB
-    report(figures, options.directions, options.size)
+    report(figures, options.directions, options.size, slowest)
     print(json.dumps(vars(options) | {k: round(v, 4) for k, v in figures.items()} | {"met": met}))
     raise SystemExit(0 if met else 1)
 
@@ -92,14 +95,21 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-def update_seconds() -> float:
-    """A whole update: 100,000 parameters, 1,000 members, rademacher noise, Adam; best of five."""
-    optimizer = optimizers.make("adam", {})
-    arithmetic = Arithmetic("rademacher", RUN_SEED, optimizer, UPDATE_SIZE)
-    state = initial_state(arithmetic, np.zeros(UPDATE_SIZE, dtype=np.float32), sigma=0.1)
+def update_seconds() -> dict[str, float]:
+    """A whole update with each optimizer: 100,000 parameters, 1,000 members, rademacher noise; the
+    best of seven that take turns."""
     weights = np.arange(UPDATE_PAIRS) * 7919 % 1999 - 999
     terms = UpdateTerms([CohortTerms(0, 0, weights, 60)], 1e-6, 0.01, 0.1)
-    return min(seconds(lambda: apply(arithmetic, state, terms)) for _ in range(5))
+    theta = np.zeros(UPDATE_SIZE, dtype=np.float32)
+    best = dict.fromkeys(optimizers.OPTIMIZERS, float("inf"))
+    for _ in range(7):
+        for kind in best:
+            optimizer = optimizers.make(kind, {})
+            arithmetic = Arithmetic("rademacher", RUN_SEED, optimizer, UPDATE_SIZE)
+            state = initial_state(arithmetic, theta, sigma=0.1)
+            taken = seconds(lambda: apply(arithmetic, state, terms))  # noqa: B023
+            best[kind] = min(best[kind], taken)
+    return best
 
 
 def seconds(work: Callable[[], object]) -> float:
@@ -109,7 +119,7 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def report(figures: dict[str, float], directions: int, size: int) -> None:
+def report(figures: dict[str, float], directions: int, size: int, slowest: str) -> None:
     """The figures for people."""
     normal = figures["normal_seconds"]
     print(f"{directions} directions x {size:,} parameters, one core")
@@ -122,7 +132,8 @@ def report(figures: dict[str, float], directions: int, size: int) -> None:
         )
     print(
         f"update of {UPDATE_SIZE:,} parameters, {2 * UPDATE_PAIRS} members: "
-        f"{figures['update_ms']:.1f} ms (target {UPDATE_TARGET_MS:g})"
+        f"{figures['update_ms']:.1f} ms with adam, {figures['slowest_update_ms']:.1f} ms with "
+        f"{slowest} (target {UPDATE_TARGET_MS:g})"
     )
 
 

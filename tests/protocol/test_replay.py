@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from protocol import normalizer, replay, snapshot, state
+from protocol import normalizer, optimizers, replay, snapshot, state
 from protocol import spec as run_spec
 from protocol.messages import Cohort, Observed, Update, decode, encode
 from protocol.packing import WireError, pack_integers
@@ -115,6 +115,14 @@ def test_a_follower_arrives_at_the_leaders_state_bit_for_bit(name: str) -> None:
             assert ours.normalizer.mean.tobytes() == theirs.normalizer.mean.tobytes()
             assert ours.normalizer.shifts.tobytes() == theirs.normalizer.shifts.tobytes()
     assert states[0].theta.tobytes() != ours.theta.tobytes()
+
+
+def test_an_optimizer_by_layers_is_told_the_policys_tensors() -> None:
+    run = spec(optimizer={"kind": "novograd"})
+    optimizer = replay.arithmetic(run).optimizer
+    assert isinstance(optimizer, optimizers.NovoGrad)
+    assert optimizer.sizes == tuple(tensor.size for tensor in run.tensors)
+    assert len(optimizer.sizes) > 2
 
 
 def test_version_0_follows_from_the_spec_alone() -> None:
