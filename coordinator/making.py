@@ -111,7 +111,8 @@ class Maker:
         self._beat()
         self._count(made.update.episodes, made.update.steps)
         self.progress.version = made.after.version
-        self.progress.mean = made.mean
+        if not made.update.reverts:
+            self.progress.mean = made.mean
         if made.proof is not None:
             self._recorder.snapshot(made.after, made.proof, self._serving.lacking)
         took = time.monotonic() - began

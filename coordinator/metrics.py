@@ -30,6 +30,7 @@ def of_update(
         "mean_return": made.mean,
         "return_deviation": made.deviation,
         "best_return": made.best,
+        "reverts": made.update.reverts,
         "sigma": made.update.sigma,
         "learning_rate": made.update.learning_rate,
         **asdict(found),

@@ -34,6 +34,7 @@ def test_each_update_is_told_by_the_version_that_it_leads_to(
         "members": 32,
         "late": 0,
         "dropped": 0,
+        "reverts": False,
         "workers": 1,
         "centre_return": 4.5,
         "centre_episodes": 4,
