@@ -22,6 +22,14 @@ Hidden = Annotated[
     str | None,
     typer.Option(help="Widths of the layers of an mlp, gru, lstm or cnn, for example 64,64."),
 ]
+Strategy = Annotated[
+    str | None,
+    typer.Option(help="openai-es (the default), ars, pgpe, snes, sep-cma, cem, ...: see the docs."),
+]
+Shaping = Annotated[
+    str | None,
+    typer.Option(help="Of returns: centred-ranks (the default), z-score, sign, raw, normalised."),
+]
 Population = Annotated[
     int | None, typer.Option(help="Members of an update; even where they are mirrored.")
 ]
@@ -93,6 +101,8 @@ def spec_values(given: Mapping[str, Any]) -> dict[str, Any]:
     sections: dict[str, dict[str, Any]] = {
         "policy": {**_policy(given["policy"]), "hidden": hidden and _widths(hidden)},
         "strategy": {
+            "kind": given["strategy"],
+            "shaping": given["shaping"],
             "population": given["population"],
             "sigma": given["sigma"],
             "noise": given["noise"],

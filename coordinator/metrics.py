@@ -31,7 +31,7 @@ def of_update(
         "return_deviation": made.deviation,
         "best_return": made.best,
         "reverts": made.update.reverts,
-        "sigma": made.update.sigma,
+        "sigma": _sigma(made),
         "learning_rate": made.update.learning_rate,
         **asdict(found),
         "update_seconds": round(update_seconds, 4),
@@ -42,6 +42,12 @@ def of_update(
         "wire_bytes": progress.wire_bytes,
         "params_hash": made.update.digest_after.hex(),
     }
+
+
+def _sigma(made: Made) -> float:
+    """The size of the perturbations; the mean of them where each parameter has its own."""
+    sigmas = made.after.sigmas
+    return made.update.sigma if sigmas is None else float(sigmas.mean())
 
 
 def of_centre(judged: CentreJudged, seconds: float) -> dict[str, Any]:

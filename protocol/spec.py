@@ -743,6 +743,17 @@ def _check_strategy(spec: RunSpec) -> None:
             f'"{chosen.kind}" keeps a step only where the centre is better, so each version is '
             "judged: set it to 1"
         )
+    if kind.needs_gaussian and spec.directions > MAX_DIRECTIONS // 2:
+        raise SpecError(
+            f'strategy.kind is "{chosen.kind}", whose updates tell two weights for a direction, '
+            f"with {spec.directions:,} directions: at most {MAX_DIRECTIONS // 2:,} fit a message, "
+            "give a lower strategy.population"
+        )
+    if kind.needs_mirrors and not chosen.mirrored:
+        raise SpecError(
+            f'strategy.kind is "{chosen.kind}", which compares mirrored members, but '
+            "strategy.mirrored is false: leave it out"
+        )
     if spec.pool.max_staleness and not kind.accepts_stale:
         raise SpecError(
             f"pool.max_staleness is {spec.pool.max_staleness} but strategy.kind "

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from protocol.errors import ShoalError
+from protocol.strategies.ars import ARS
 from protocol.strategies.base import (
     SHARES,
     STRATEGIES,
@@ -21,14 +22,22 @@ from protocol.strategies.base import (
     multiplier,
     strategy,
 )
+from protocol.strategies.cem import CEM
 from protocol.strategies.hill_climbing import HillClimbing
 from protocol.strategies.openai_es import OpenAIES
+from protocol.strategies.pgpe import PGPE
 from protocol.strategies.random_search import RandomSearch
+from protocol.strategies.sep_cma import SepCMA
 from protocol.strategies.shapings import SHAPINGS, Shaped, Shaping, quantised, shape, shaping
+from protocol.strategies.snes import SNES
 
 __all__ = [
+    "ARS",
+    "CEM",
+    "PGPE",
     "SHAPINGS",
     "SHARES",
+    "SNES",
     "STRATEGIES",
     "Adapted",
     "Cohort",
@@ -37,6 +46,7 @@ __all__ = [
     "OpenAIES",
     "RandomSearch",
     "Returns",
+    "SepCMA",
     "Shaped",
     "Shaping",
     "Situation",

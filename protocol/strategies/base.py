@@ -243,6 +243,7 @@ class Strategy:
         accepts_stale: whether returns of earlier versions may count in an update.
         needs_gaussian: whether it adapts sigma by the squares of the noise, whose weights its
             updates carry; those of rademacher noise are all 1, so they can't tell it.
+        needs_mirrors: whether it compares a member with its mirrored one.
         own_step: whether its step is the paper's own, so that no optimizer may bend it.
         shapes: whether it asks for a `shaping` of the returns; else it has its own.
         defaults: spec values, table by table, that a new run of it has unless told otherwise.
@@ -253,6 +254,7 @@ class Strategy:
     kind: ClassVar[str]
     accepts_stale: ClassVar[bool] = False
     needs_gaussian: ClassVar[bool] = False
+    needs_mirrors: ClassVar[bool] = False
     own_step: ClassVar[bool] = False
     shapes: ClassVar[bool] = True
     defaults: ClassVar[Mapping[str, Mapping[str, object]]] = {}
@@ -315,6 +317,11 @@ def strategy(kind: _Class) -> _Class:
     """Class decorator: run specs may choose this strategy, by its `kind`."""
     STRATEGIES.add(kind.kind, kind)
     return kind
+
+
+def bounded(sigmas: Vector) -> Vector:
+    """Adapted sigmas within the bounds of all."""
+    return np.minimum(np.maximum(sigmas, SMALLEST_SIGMA), LARGEST_SIGMA)
 
 
 def hyperparameters(kind: type[Strategy]) -> tuple[str, ...]:

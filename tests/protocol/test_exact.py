@@ -1,10 +1,11 @@
+import hashlib
 import math
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocol.exact import euclidean, norm, sum_of_squares
+from protocol.exact import euclidean, exp, log, norm, sum_of_squares
 
 
 @given(st.integers(0, 53), st.sampled_from([0, 1, 5, 8191, 8192, 8193, 20_000]), st.integers(0, 99))
@@ -45,3 +46,27 @@ def test_the_norm_of_floats_adds_in_one_order():
         size = kept
     assert euclidean(values) == math.sqrt(squares[0]) * 64.0
     assert values.max() < 64.0
+
+
+@given(st.lists(st.floats(-699.0, 699.0), min_size=1, max_size=30))
+@settings(deadline=None)
+def test_exp_is_within_two_units_in_the_last_place(values):
+    for value, found in zip(values, exp(np.array(values)), strict=True):
+        expected = math.exp(value)
+        assert abs(found - expected) <= 2 * math.ulp(expected)
+
+
+def test_exp_of_what_is_known_and_beyond_its_range():
+    assert exp(np.array([0.0, -0.0])).tolist() == [1.0, 1.0]
+    assert exp(np.array([1e9, -1e9])).tolist() == exp(np.array([700.0, -700.0])).tolist()
+    digits = np.linspace(-30, 30, 1001)
+    pinned = hashlib.blake2b(exp(digits).tobytes(), digest_size=16).hexdigest()
+    assert pinned == "a04e50275ecec6aee6cb16fa04489f90"
+
+
+@given(st.floats(1e-300, 1e300))
+@settings(deadline=None)
+def test_log_is_pythons_within_some_units_in_the_last_place(value):
+    expected = math.log(value)
+    assert abs(log(value) - expected) <= 1e-15 * max(1.0, abs(expected))
+    assert log(1.0) == 0.0

@@ -33,7 +33,11 @@ def inexact(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.keyword) and node.arg in FORBIDDEN_OPTIONS:
             yield node.arg
-        if isinstance(node, ast.Attribute) and node.attr in FORBIDDEN_NAMES:
+        if (
+            isinstance(node, ast.Attribute)
+            and node.attr in FORBIDDEN_NAMES
+            and not (isinstance(node.value, ast.Name) and node.value.id == "exact")
+        ):
             yield node.attr
         if isinstance(node, ast.Name) and node.id in FORBIDDEN_NAMES:
             yield node.id

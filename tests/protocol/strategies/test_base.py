@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol import noise, strategies
@@ -78,6 +78,7 @@ def test_multipliers_discount_by_age():
 
 
 @given(PAIRS, PAIRS, PAIRS)
+@settings(deadline=None)
 def test_openai_es_is_the_mean_of_ranked_noise_over_sigma(fresh, late, later):
     size, unit = 9, noise.unit("gaussian")
     cohorts = [cohort(fresh, 0, 100), cohort(late, 1, 50), cohort(later, 2, 0)]
