@@ -1,4 +1,4 @@
-"""What holds for every registered strategy; `update_vectors.json` pins a hundred updates of each."""
+"""What holds for every registered strategy; update_vectors.json pins a hundred updates of each."""
 
 import numpy as np
 import pytest
