@@ -1126,6 +1126,40 @@ async def test_an_acknowledgement_from_a_connection_before_counts_for_nothing() 
             assert "received puback epoch" not in wire.snapshot()
 
 
+async def test_it_knows_after_how_long_the_broker_answers(broker: Mosquitto) -> None:
+    """Pings and messages of QoS 1 tell it: as the last answer came, or longer while one is due."""
+    with proxied(("127.0.0.1", broker.port)) as proxy:
+        peer = Peer(proxy.url, keepalive=60)
+        assert peer.link.answers_after == 0.0
+        peer.link.ping()  # there is nobody to ask
+        async with peers(peer):
+            proxy.behave(up=Faults(latency=0.15), down=Faults(latency=0.15))
+            for ask in (peer.link.ping, lambda: peer.link.publish("x/far", b"", 1)):
+                ask()
+                await peer.until(lambda: not waits_for_broker(peer))
+                assert 0.3 <= peer.link.answers_after < DEADLINE
+                proxy.behave()
+                peer.link.ping()
+                await peer.until(lambda: peer.link.answers_after < 0.15)
+                proxy.behave(up=Faults(latency=0.15), down=Faults(latency=0.15))
+            proxy.behave(up=Faults(dead=True))
+            for _ in range(3):
+                peer.link.ping()
+            await peer.until(lambda: peer.link.answers_after > 0.5)
+            assert len(stream_of(peer)._pings) == 1, "one at a time"
+            proxy.behave()
+            await peer.until(lambda: not waits_for_broker(peer))
+
+
+def stream_of(peer: Peer) -> stream_module.Stream:
+    assert peer.link._connection is not None
+    return peer.link._connection._stream
+
+
+def waits_for_broker(peer: Peer) -> bool:
+    return bool(stream_of(peer)._pings or stream_of(peer).unacknowledged)
+
+
 async def test_a_link_survives_a_storm_of_cuts(broker: Mosquitto) -> None:
     peer = Peer(broker.url, subscriptions={"t": 1})
     async with peers(peer):

@@ -316,6 +316,8 @@ async def test_broker_and_coordinator_may_go_and_come_back(tmp_path: Path) -> No
         broker.start()
         await coordinator.until(lambda: coordinator.welcomes == 2)
         assert await coordinator.hears(messages.Result) == result
+        assert host.hello is not None
+        assert host.hello.life >= 2, "over another connection, whose will is another"
         host.number = 2
         coordinator.announce()
         await coordinator.until(lambda: coordinator.welcomes == 3)
