@@ -15,6 +15,7 @@ import typer
 from coordinator.flags import (
     Episodes,
     Hidden,
+    Init,
     LearningRate,
     Name,
     Noise,
@@ -170,6 +171,7 @@ def host(
     steps: Steps = None,
     seconds: Seconds = None,
     assignments: Set = None,
+    init: Init = None,
     allow_module: AllowModule = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -199,6 +201,7 @@ def host(
             "--keep-returns": keep_returns or None,
             "--set": assignments,
             "--pool": pool,
+            "--init": init,
             **{f"{section} settings": values for section, values in flags.items()},
         }
         _refuse_beside_standby([name for name, value in asked.items() if value is not None])
@@ -207,7 +210,7 @@ def host(
     if take_over and resume is None:
         raise ShoalError("--take-over goes on with a run: give its directory with --resume")
     if resume is not None:
-        _refuse_changes(resume, source, run_dir, pool, flags, assignments)
+        _refuse_changes(resume, source, run_dir, pool, flags, assignments, init)
         run = runs.resume(resume, key, delegates, keep_returns)
     elif source is None:
         raise ShoalError(
@@ -217,7 +220,8 @@ def host(
     else:
         from coordinator.composing import compose
 
-        spec, first = compose(source, flags, assignments or [], tuple(allow_module or ()), pool)
+        modules = tuple(allow_module or ())
+        spec, first = compose(source, flags, assignments or [], modules, pool, init)
         run = runs.prepare(spec, run_dir, key, delegates, keep_returns, first)
     known = run.directory.remembered() if run.resumed else BrokerChoice()
     given: dict[str, Any] = {"broker": broker, "bind": bind, "port": port, "advertise": advertise}
@@ -376,6 +380,7 @@ def demo(
     steps: Steps = None,
     seconds: Seconds = None,
     assignments: Set = None,
+    init: Init = None,
     allow_module: AllowModule = None,
     as_json: AsJson = False,
     quiet: Annotated[
@@ -394,7 +399,8 @@ def demo(
         raise ShoalError(f"--broker {broker!r}: the demo starts its own, embedded or mosquitto")
     flags = spec_values(locals())
     registry.allow(allow_module or ())
-    spec, first = compose(source, flags, assignments or [], tuple(allow_module or ()), pool)
+    modules = tuple(allow_module or ())
+    spec, first = compose(source, flags, assignments or [], modules, pool, init)
     run = prepare(spec, run_dir, first=first)
     console = Console(events=not quiet)
     console.say(
@@ -450,6 +456,7 @@ def _refuse_changes(
     pool: str | None,
     flags: dict[str, Any],
     assignments: list[str] | None,
+    init: Path | None,
 ) -> None:
     """A run spec never changes: whoever goes on with a run has nothing to say about it."""
     from protocol.errors import ShoalError
@@ -458,6 +465,7 @@ def _refuse_changes(
         raise ShoalError(f"--run-dir: --resume {resume} names the directory already; leave it out")
     changes = [source] if source is not None else []
     changes += [f"--pool {pool}"] if pool is not None else []
+    changes += [f"--init {init}"] if init is not None else []
     for section, value in flags.items():
         fields = value if isinstance(value, dict) else [""]
         changes += [f"{section}.{field}".rstrip(".") for field in fields]

@@ -39,6 +39,7 @@ def compose(
     assignments: Iterable[str] = (),
     allowed: Sequence[str] = (),
     pool: str | None = None,
+    init: Path | None = None,
 ) -> Composed:
     """The spec of a run, and its version 0 where the spec names it by a digest only.
 
@@ -46,7 +47,8 @@ def compose(
     environment id; `flags` are nested values, `assignments` are `section.field=value` texts; later
     ones win. Spaces that nobody gave are read from the
     environment, in a process of its own: the coordinator never imports one. `allowed` modules may
-    register environments there, and hold the policy's class.
+    register environments there, and hold the policy's class. `init` is a file that holds the
+    parameters to begin with.
 
     Raises `SpecError` with the field, the value, the rule and the remedy.
     """
@@ -72,11 +74,25 @@ def compose(
     if "observation" not in environment or "action" not in environment:
         raw = run_spec.merge(_described(environment, allowed), raw)
     raw.setdefault("name", default_name(environment["id"]))
+    composed = Composed(*_begun(raw, allowed))
+    if init is None:
+        return composed
+    if "initialisation" in given.get("policy", {}):
+        raise SpecError(
+            f"--init {init} and policy.initialisation say both how the parameters begin: leave one "
+            "out"
+        )
+    from coordinator import initial  # compiled code, which only these runs need so early
+
+    return Composed(*initial.begin(composed.spec, init))
+
+
+def _begun(raw: Mapping[str, Any], allowed: Sequence[str]) -> tuple[RunSpec, State | None]:
     if _is_module(raw):
         from coordinator import modules
 
-        return Composed(*modules.begin(raw, allowed))
-    return Composed(run_spec.parse(raw), None)
+        return modules.begin(raw, allowed)
+    return run_spec.parse(raw), None
 
 
 def preset(environment: str) -> dict[str, Any] | None:

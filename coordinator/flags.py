@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -91,6 +92,14 @@ Set = Annotated[
         "--set",
         metavar="SECTION.FIELD=VALUE",
         help="Any field of the run spec, such as pool.stale_share=0.1; repeatable.",
+    ),
+]
+Init = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Begin with the parameters in it: a state dict of PyTorch, a safetensors file, or the "
+        "directory of a run that has kept a policy.",
     ),
 ]
 
