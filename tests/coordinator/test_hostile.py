@@ -434,19 +434,14 @@ async def test_flood_of_hellos_does_not_stop_the_run(tmp_path: Path, monkeypatch
 
 async def test_a_pause_of_a_worker_can_not_be_said_again_for_it(tmp_path: Path) -> None:
     """Recorded and repeated it would starve the worker."""
-    async with led(SPEC, tmp_path) as run, run.worker(pause_at=2) as honest:
-        await honest.until(lambda: holds_task(honest))
+    async with scene(tmp_path) as stage:
+        honest, sessions = stage.honest, stage.run.server._pool.sessions
+        (session,) = (s for s in sessions.values() if s.id.session == honest.session)
         pause = honest.sealed(Credit(0, 2, 1))
-        honest.publish(topics.request, pause)
-        honest.ask(Credit(2, 2, 2))
-        async with run.worker(credit=0) as mallory:
-            topic = topics.request(run.run_id, honest.identity.worker, honest.session)
-            mallory.link.publish(topic, pause, qos=1)
-            await mallory.until(lambda: mallory.state is not None and mallory.state.version == 2)
-            (session,) = (s for s in run.server._pool.sessions.values() if s.credit)
-            assert (session.id.session, session.credit) == (honest.session, 2)
-            honest.resume()
-            assert (await run.outcome()).params_hash == EXPECTED
+        for payload, credit in ((pause, 0), (honest.sealed(Credit(2, 2, 2)), 2), (pause, 2)):
+            stage.mallory.link.publish(stage.topic(topics.request), payload, qos=1)
+            await stage.settled()
+            assert session.credit == credit
 
 
 async def test_session_thought_gone_is_asked_to_say_hello_again(tmp_path: Path) -> None:
