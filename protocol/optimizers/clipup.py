@@ -27,7 +27,7 @@ class ClipUp(Penalised):
     """
 
     kind: ClassVar[str] = "clipup"
-    learning_rate: ClassVar[float] = 0.075
+    learning_rate: ClassVar[float] = 0.25
     momentum: float = 0.9
     maximum_speed: float = 0.0
 

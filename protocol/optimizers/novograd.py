@@ -31,6 +31,7 @@ class NovoGrad(Optimizer):
     """
 
     kind: ClassVar[str] = "novograd"
+    learning_rate: ClassVar[float] = 0.1
     beta1: float = 0.95
     beta2: float = 0.98
     epsilon: float = 1e-8

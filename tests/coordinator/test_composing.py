@@ -55,7 +55,7 @@ def test_the_flag_names_every_optimizer() -> None:
 
 def test_another_optimizer_than_the_presets_has_values_of_its_own(tmp_path: Path) -> None:
     other = compose("CartPole-v1", {"optimizer": {"kind": "clipup"}}).optimizer
-    assert (other.learning_rate, other.momentum) == (0.075, 0.9)
+    assert (other.learning_rate, other.momentum) == (0.25, 0.9)
     same = compose("CartPole-v1", {"optimizer": {"kind": "normalised"}}).optimizer
     assert (same.learning_rate, same.momentum) == (0.5, 0.8)
     said = ["optimizer.kind=sgd", "optimizer.momentum=0.3", "optimizer.l2=0.01"]

@@ -1,5 +1,7 @@
 import json
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -437,3 +439,20 @@ def test_an_unknown_optimizer_is_named():
         ShoalError, match=r"'lion': must be one of adabelief, adam, adamw, .*install"
     ):
         optimizers.make("lion", {})
+
+
+def test_the_table_for_people_says_what_each_has_of_its_own():
+    document = Path(__file__).parents[2] / "docs" / "optimizers.md"
+    rows = dict(re.findall(r"^\| `(\w+)` \| ([\d.]+ \| .*?) \|", document.read_text(), re.M))
+    assert sorted(rows) == KINDS
+    for kind, row in rows.items():
+        rate, _, others = row.partition(" | ")
+        own = optimizers.own_values(optimizers.get(kind))
+        if base := re.match(r"those of `(\w+)`", others):
+            own = {n: v for n, v in own.items() if v != optimizers.own_values(Adam).get(n)}
+            assert base[1] == "adam"
+            assert float(rate) == optimizers.get(kind).learning_rate
+        else:
+            assert float(rate) == own.pop("learning_rate")
+        said = {name: float(value) for name, value in re.findall(r"(\w+) ([\d.e-]+)", others)}
+        assert said == {name: value for name, value in own.items() if value}, kind

@@ -16,8 +16,9 @@ from tests.protocol import update_vectors
 SIZE = 50
 
 
-def arithmetic_of(optimizer="adam", dims=3):
-    return Arithmetic("rademacher", 5, optimizers.make(optimizer, {}), SIZE, dims, window=2)
+def arithmetic_of(optimizer="adam", dims=3, **table):
+    made = optimizers.make(optimizer, table, [40, 10])
+    return Arithmetic("rademacher", 5, made, SIZE, dims, window=2)
 
 
 def advanced(arithmetic, state=None, count=3):
@@ -42,9 +43,10 @@ def advanced(arithmetic, state=None, count=3):
 
 
 @pytest.mark.parametrize("dims", [0, 3])
+@pytest.mark.parametrize("around", [{}, {"lookahead_steps": 2, "weight_decay": 0.1}])
 @pytest.mark.parametrize("optimizer", optimizers.OPTIMIZERS)
-def test_nothing_is_lost(optimizer, dims):
-    arithmetic = arithmetic_of(optimizer, dims)
+def test_nothing_is_lost(optimizer, around, dims):
+    arithmetic = arithmetic_of(optimizer, dims, **around)
     state = advanced(arithmetic)
     data = snapshot.to_bytes(state)
     assert len(data) == snapshot.state_bytes(arithmetic)
