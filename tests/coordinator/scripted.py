@@ -72,7 +72,9 @@ class Impatient(Random):
 
 def members_return(spec: RunSpec, state: State, direction: int, sign: int) -> float:
     """What the member is worth: the same on any worker, in a task of any size."""
-    member = noise.member(spec.strategy.noise, spec.seed, direction, sign, state.theta, state.sigma)
+    member = noise.member(
+        spec.strategy.noise, spec.seed, direction, sign, state.theta, state.spread
+    )
     return centre_return(state, member)
 
 
