@@ -53,8 +53,8 @@ AllowModule = Annotated[
     list[str] | None,
     typer.Option(
         "--allow-module",
-        help="Module that may register environments, hold the policy or add an optimizer; "
-        "repeatable.",
+        help="Module that may register environments, hold the policy, add a strategy or an "
+        "optimizer; repeatable.",
     ),
 ]
 RunDir = Annotated[Path | None, typer.Option(help="Where the run is kept; by default runs/<run>.")]

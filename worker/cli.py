@@ -80,8 +80,8 @@ def join(
         list[str] | None,
         typer.Option(
             "--allow-module",
-            help="Module that may register environments, hold the policy or add an optimizer; "
-            "repeatable.",
+            help="Module that may register environments, hold the policy, add a strategy or an "
+            "optimizer; repeatable.",
         ),
     ] = None,
     device: Annotated[

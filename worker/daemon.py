@@ -63,7 +63,8 @@ class Settings:
         cpu_share: of a core that each of them may use.
         memory_limit: bytes that each of them may take; None for a fair part of what is free.
         credit: tasks held at once.
-        allowed: modules that may register environments, hold the policy or add an optimizer.
+        allowed: modules that may register environments, hold the policy, add a strategy or an
+            optimizer.
         device: that policies are computed on; see `devices`.
         once: end, instead of waiting, where broker or run are not there.
         upload_limit: bytes per second that peers get at most; 0: none.
