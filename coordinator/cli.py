@@ -17,10 +17,13 @@ from coordinator.flags import (
     Hidden,
     Init,
     LearningRate,
+    Minimise,
     Name,
     Noise,
     Normalize,
+    Objective,
     OptimizerKind,
+    Parameters,
     Policy,
     PoolPreset,
     Population,
@@ -150,6 +153,9 @@ def host(
         bool, typer.Option("--keep-returns", help="Keep every accepted result in the log for good.")
     ] = False,
     run_dir: RunDir = None,
+    objective: Objective = None,
+    parameters: Parameters = None,
+    minimise: Minimise = None,
     name: Name = None,
     seed: Seed = None,
     policy: Policy = None,
@@ -212,10 +218,10 @@ def host(
     if resume is not None:
         _refuse_changes(resume, source, run_dir, pool, flags, assignments, init)
         run = runs.resume(resume, key, delegates, keep_returns)
-    elif source is None:
+    elif source is None and objective is None:
         raise ShoalError(
             "what should be trained? Give an environment id or a run file, for example "
-            "shoal host CartPole-v1, or --resume RUN_DIR"
+            "shoal host CartPole-v1, an --objective, or --resume RUN_DIR"
         )
     else:
         from coordinator.composing import compose

@@ -34,7 +34,7 @@ class Composed(NamedTuple):
 
 
 def compose(
-    source: str,
+    source: str | None,
     flags: Mapping[str, Any],
     assignments: Iterable[str] = (),
     allowed: Sequence[str] = (),
@@ -44,16 +44,19 @@ def compose(
     """The spec of a run, and its version 0 where the spec names it by a digest only.
 
     `pool` names a preset of how stragglers are dealt with; `source` is a TOML file or an
-    environment id; `flags` are nested values, `assignments` are `section.field=value` texts; later
-    ones win. Spaces that nobody gave are read from the
+    environment id, None where an objective is given; `flags` are nested values, `assignments` are
+    `section.field=value` texts; later ones win. Spaces that nobody gave are read from the
     environment, in a process of its own: the coordinator never imports one. `allowed` modules may
-    register environments there, and hold the policy's class. `init` is a file that holds the
-    parameters to begin with.
+    register environments there, and hold the policy's class or the objective. `init` is a file that
+    holds the parameters to begin with.
 
     Raises `SpecError` with the field, the value, the rule and the remedy.
     """
     given = run_spec.merge(flags, run_spec.settings(assignments))
-    if source.endswith(".toml"):
+    base: dict[str, Any]
+    if source is None:
+        base = {}
+    elif source.endswith(".toml"):
         base = run_spec.load(Path(source))
     else:
         base = preset(source) or {"environment": {"id": source}}
@@ -63,11 +66,15 @@ def compose(
             for table in ("strategy", "optimizer"):
                 base.pop(table, None)  # found for another one
     if pool is not None:
-        base = _with_pool(pool, base, source)
+        base = _with_pool(pool, base, source or "the run")
     fitting = _without_other_optimizer(_without_stale_spaces(base, given), given)
     raw = run_spec.merge(fitting, given)
     usual = _strategy_defaults(_strategy(raw))
     raw = run_spec.merge(_without_other_optimizer(usual, raw), raw)
+    if raw.get("objective") is not None:
+        from coordinator import objectives
+
+        raw = objectives.begin(raw, allowed)
     environment = raw.get("environment")
     if not isinstance(environment, dict) or not isinstance(environment.get("id"), str):
         raise SpecError(f"{source} names no environment: add [environment] with its id")

@@ -9,6 +9,7 @@ import time
 from typing import TextIO
 
 from coordinator.progress import Progress
+from protocol.figures import shown
 
 PLAIN_EVERY = 2.0
 """Seconds between plain progress lines."""
@@ -85,8 +86,8 @@ class Console:
         centre = "-"
         if progress.centre is not None:
             judged = progress.centre
-            centre = f"{judged.mean:.1f} (version {judged.version}, {judged.episodes} episodes)"
-        members = "-" if math.isnan(progress.mean) else f"{progress.mean:.1f}"
+            centre = f"{shown(judged.mean)} (version {judged.version}, {judged.episodes} episodes)"
+        members = "-" if math.isnan(progress.mean) else shown(progress.mean)
         busy = f"  busy: {progress.busy}" if progress.busy else ""
         return (
             f"{now - self._begin:.1f} s  update {progress.version}  centre {centre}  "

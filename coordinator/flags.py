@@ -12,6 +12,18 @@ Name = Annotated[str | None, typer.Option(help="Name of the run; by default from
 Seed = Annotated[
     int | None, typer.Option(help="Names every random number of the run; by default 0.")
 ]
+Objective = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:FUNCTION",
+        help="In the place of an environment: a function of the parameters, to be maximised.",
+    ),
+]
+Parameters = Annotated[int | None, typer.Option(min=1, help="Parameters of the --objective.")]
+Minimise = Annotated[
+    bool | None,
+    typer.Option("--minimise", help="Minimise the --objective: a return is minus its value."),
+]
 Policy = Annotated[
     str | None,
     typer.Option(
@@ -108,6 +120,11 @@ def spec_values(given: Mapping[str, Any]) -> dict[str, Any]:
     """The spec values of the flags that were given, by the names of the command's parameters."""
     hidden = given["hidden"]
     sections: dict[str, dict[str, Any]] = {
+        "objective": {
+            "function": given.get("objective"),
+            "parameters": given.get("parameters"),
+            "goal": "minimise" if given.get("minimise") else None,
+        },
         "policy": {**_policy(given["policy"]), "hidden": hidden and _widths(hidden)},
         "strategy": {
             "kind": given["strategy"],

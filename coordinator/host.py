@@ -16,6 +16,7 @@ from coordinator.pool.events import CentreJudged
 from coordinator.progress import Outcome
 from protocol.address import join_line
 from protocol.errors import ShoalError
+from protocol.figures import shown
 from protocol.identity import Identity, IdentityError, fingerprint, new_secret, run_id
 from protocol.spec import RunSpec
 
@@ -263,11 +264,12 @@ def verdict(outcome: Outcome) -> str:
     centre = outcome.centre
     judged = "not evaluated"
     if centre is not None:
-        judged = f"{centre.mean:.1f} over {centre.episodes} episodes"
+        judged = f"{shown(centre.mean)} over {centre.episodes} episodes"
         if between := interval(centre):
             low, high = between
             judged += (
-                f" (deviation {centre.deviation:.1f}, {USUAL:.0%} interval {low:.1f} to {high:.1f})"
+                f" (deviation {shown(centre.deviation)}, "
+                f"{USUAL:.0%} interval {shown(low)} to {shown(high)})"
             )
     word = "solved" if outcome.reached else "ended"
     return (

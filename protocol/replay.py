@@ -49,6 +49,10 @@ def _cap(environment: EnvironmentSpec) -> Cap | None:
 def initial_state(spec: RunSpec) -> State:
     """Version 0, where the spec alone defines it: not with `given` initialisation."""
     policy = spec.policy
+    if spec.objective is not None:
+        return state.initial_state(
+            arithmetic(spec), spec.objective.theta, spec.strategy.sigma_at(0)
+        )
     theta = initial_theta(
         spec.seed,
         spec.tensors,

@@ -13,10 +13,20 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-from protocol import networks, optimizers, policies, section, spaces, strategies, wrappers
+from protocol import (
+    networks,
+    objective,
+    optimizers,
+    policies,
+    section,
+    spaces,
+    strategies,
+    wrappers,
+)
 from protocol.errors import ShoalError
 from protocol.mistakes import explain
 from protocol.networks import Image, Tensor
+from protocol.objective import ObjectiveSpec
 from protocol.packing import WireError, pack, unpack
 from protocol.policies import Activation, Arguments, Convolution, ModulePath, Parameter, Scalar
 from protocol.schedules import Schedule
@@ -86,7 +96,8 @@ class EnvironmentSpec(Section, frozen=True, kw_only=True):
     )
 
     id: EnvironmentId
-    backend: Literal["gymnasium"] = "gymnasium"
+    backend: Literal["gymnasium", "objective"] = "gymnasium"
+    """`objective`: none, but the function of `[objective]`, which `id` names too."""
     kwargs: Annotated[dict[str, Scalar], msgspec.Meta(max_length=64)] = {}  # noqa: RUF012
     observation: Space
     action: Space
@@ -134,7 +145,7 @@ class PolicySpec(Section, frozen=True, kw_only=True):
         "centre_noise",
     )
 
-    kind: Literal["linear", "mlp", "gru", "lstm", "cnn", "tabular", "module"] = "mlp"
+    kind: Literal["linear", "mlp", "gru", "lstm", "cnn", "tabular", "module", "parameters"] = "mlp"
     """`gru`, `lstm`: recurrent units in layers, whose states are zero when an episode begins, and a
     linear readout of the states of all layers. `cnn`: convolutions, and an `mlp` over what they
     leave. `tabular`: a row of outputs for each observation, all of which are choices. `module`: a
@@ -375,6 +386,8 @@ class StopSpec(Section, frozen=True, kw_only=True):
 class RunSpec(Section, frozen=True, kw_only=True):
     """One training, whole. `seed` names every random number that the run will ever use."""
 
+    later: ClassVar[tuple[str, ...]] = ("objective",)
+
     protocol: Literal[1] = 1
     name: Name
     seed: Seed = 0
@@ -386,6 +399,7 @@ class RunSpec(Section, frozen=True, kw_only=True):
     pool: PoolSpec = PoolSpec()
     centre: CentreSpec = CentreSpec()
     stop: StopSpec = StopSpec()
+    objective: ObjectiveSpec | None = None
 
     @property
     def directions(self) -> int:
@@ -405,6 +419,8 @@ class RunSpec(Section, frozen=True, kw_only=True):
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """What the parameters are, in the order of theta."""
+        if self.objective is not None:
+            return (Tensor("parameters", (self.objective.parameters,)),)
         return tensors(self.policy, self.environment)
 
     @property
@@ -499,7 +515,7 @@ def parse(raw: Mapping[str, Any]) -> RunSpec:
             "install the version of Shoal that the run needs"
         )
     try:
-        raw = _with_own_values(raw)
+        raw = _with_own_values(completed(raw))
         spec = msgspec.convert(raw, RunSpec)
     except msgspec.ValidationError as error:
         raise SpecError(explain(str(error), raw, RunSpec)) from None
@@ -509,6 +525,18 @@ def parse(raw: Mapping[str, Any]) -> RunSpec:
         ) from None
     _check_together(spec)
     return spec
+
+
+def completed(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Plain values with what an objective, where there is one, has in the place of an environment
+    and a policy."""
+    if raw.get("objective") is None:
+        return raw
+    said: dict[str, Any] = dict(raw)
+    for table, values in objective.around(raw).items():
+        given = raw.get(table, {})
+        said[table] = {**values, **given} if isinstance(given, Mapping) else given
+    return said
 
 
 def from_bytes(data: bytes) -> RunSpec:
@@ -617,6 +645,7 @@ def _with_own_values(raw: Mapping[str, Any]) -> Mapping[str, Any]:
 def _check_together(spec: RunSpec) -> None:
     """Rules that tie fields to each other, and those that a type can't tell."""
     _check_environment(spec.environment)
+    _check_objective(spec)
     _check_policy(spec.policy, spec.environment)
     _check_mirrors(spec)
     _check_strategy(spec)
@@ -773,6 +802,40 @@ def _bend(optimizer: OptimizerSpec) -> str:
         return f'kind is "{optimizer.kind}"'
     names = ("momentum", "weight_decay", "l2", "clip_norm", "lookahead_steps")
     return next((f"{n} is {getattr(optimizer, n)}" for n in names if getattr(optimizer, n)), "")
+
+
+def _check_objective(spec: RunSpec) -> None:
+    environment, policy = spec.environment, spec.policy
+    if spec.objective is None:
+        if environment.backend == objective.BACKEND or policy.kind == objective.KIND:
+            raise SpecError(
+                f'environment.backend is "{environment.backend}" and policy.kind '
+                f'"{policy.kind}" without an objective: name a function in objective.function, or '
+                "leave both out"
+            )
+        return
+    if wrong := spec.objective.fault():
+        raise SpecError(wrong)
+    expected = objective.around({"objective": {"function": spec.objective.function}})
+    plain = section.plain(environment)
+    same = all(
+        section.plain(msgspec.convert(value, Space)) == plain[name]
+        if name in ("observation", "action")
+        else value == plain[name]
+        for name, value in expected["environment"].items()
+    )
+    if not same or environment.wrappers or environment.kwargs or policy.kind != objective.KIND:
+        raise SpecError(
+            f"objective.function is {spec.objective.function!r} beside an environment or a policy "
+            f'({environment.id}, policy.kind "{policy.kind}"): an objective takes the place of '
+            "both, leave them out, or the objective"
+        )
+    if policy.initialisation not in ("zero", "given") or spec.normalizer.enabled:
+        raise SpecError(
+            f'policy.initialisation is "{policy.initialisation}" and normalizer.enabled is '
+            f"{str(spec.normalizer.enabled).lower()} with an objective, which has neither layers "
+            "nor observations: leave both out, and begin with objective.start"
+        )
 
 
 def _check_policy(policy: PolicySpec, environment: EnvironmentSpec) -> None:

@@ -79,6 +79,7 @@ to count its own; `max_steps` counts the policy's.
 SECTIONS = (
     ("", spec.RunSpec),
     ("environment", spec.EnvironmentSpec),
+    ("objective", spec.ObjectiveSpec),
     ("policy", spec.PolicySpec),
     ("strategy", spec.StrategySpec),
     ("optimizer", spec.OptimizerSpec),

@@ -127,6 +127,10 @@ def measure(
         ShoalError: no such environment here, or an episode of it fails.
     """
     spec = subject.spec
+    if spec.objective is not None:
+        raise ShoalError(
+            f"{spec.objective.function} is an objective, a function without steps: time its calls"
+        )
     maker = environments.maker(spec.environment, subject.grant.modules)
     quieten(maker.registration)
     progress("loading what is compiled, trying the environment out")

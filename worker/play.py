@@ -18,9 +18,10 @@ from protocol.errors import ShoalError
 from protocol.policy_file import PolicyError, from_tensors
 from protocol.spec import RunSpec
 from protocol.state import params_hash
-from worker.evaluation import environments
+from worker.evaluation import makers
 from worker.evaluation.jobs import EvaluationJob, Normalization
 from worker.evaluation.lanes import Lanes
+from worker.evaluation.makers import RunMaker
 from worker.evaluation.playing import Environment
 from worker.policies.making import Grant
 
@@ -138,7 +139,7 @@ def play(
     else:
         # Frames are drawn in memory; SDL would look for a display, and complain without one.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
-    maker = environments.maker(policy.spec.environment, allowed)
+    maker = makers.maker(policy.spec, allowed)
     writer = _open_video(video, maker) if video is not None else None
     mode = "human" if render else "rgb_array" if writer is not None else None
     # A new instance per episode, as training takes where a reused one would play differently;
@@ -170,7 +171,7 @@ def play(
 class _Watched:
     """A maker whose environments can be seen: by their own window, or frame by frame in a film."""
 
-    maker: environments.Maker
+    maker: RunMaker
     mode: str | None
     writer: Writer | None
 
@@ -186,7 +187,7 @@ class _Watched:
 class _Filmed:
     """An environment that hands each of its frames to a writer."""
 
-    def __init__(self, environment: environments.Environment, writer: Writer) -> None:
+    def __init__(self, environment: Any, writer: Writer) -> None:
         self._environment = environment
         self._writer = writer
 
@@ -253,7 +254,7 @@ def _require_writable(video: Path) -> None:
         ) from None
 
 
-def _open_video(file: Path, maker: environments.Maker) -> Writer:
+def _open_video(file: Path, maker: RunMaker) -> Writer:
     try:
         import imageio
     except ImportError:
@@ -277,7 +278,7 @@ def _open_video(file: Path, maker: environments.Maker) -> Writer:
     return _Even(writer) if film else writer
 
 
-def _frames_per_second(maker: environments.Maker) -> int:
+def _frames_per_second(maker: RunMaker) -> int:
     instance = maker.make("rgb_array")
     try:
         return int(instance.metadata.get("render_fps", 30))

@@ -53,6 +53,7 @@ def play(
     """Play a trained policy: the fresh episodes that its centre was judged by, one by one."""
     from protocol import registry
     from protocol.errors import ShoalError
+    from protocol.figures import shown
     from worker import play as playing
 
     registry.allow(allow_module or ())
@@ -70,6 +71,6 @@ def play(
             f"episode {episode}: return {total:g}, {steps} steps", flush=True
         ),
     )
-    print(f"mean return {returns.mean():.1f} over {episodes} episodes")
+    print(f"mean return {shown(float(returns.mean()))} over {episodes} episodes")
     if video is not None:
         print(f"film in {video}")

@@ -157,6 +157,27 @@ def test_a_spec_comes_back_from_bytes_and_from_toml(spec: RunSpec) -> None:
     assert again.digest == spec.digest
 
 
+def test_an_objective_stands_alone_and_comes_back_from_bytes_and_from_toml() -> None:
+    named = {"function": "a.b:f", "parameters": 3, "goal": "minimise", "start": [1.5]}
+    spec = run_spec.parse({"name": "x", "objective": named, "environment": {"seeding": "version"}})
+    assert (spec.size, spec.layers, spec.environment.seeding) == (3, (), "version")
+    assert spec.environment.id == "a.b:f"
+    assert run_spec.from_bytes(run_spec.to_bytes(spec)) == spec
+    assert run_spec.parse(tomllib.loads(run_spec.to_toml(spec))) == spec
+    for wrong in (
+        {"policy": {"kind": "mlp"}},
+        {"environment": {"id": "CartPole-v1"}},
+        {"environment": {"action": {"kind": "discrete", "n": 2}}},
+        {"environment": {"max_steps": 5}},
+        {"normalizer": {"enabled": True}},
+        {"policy": {"initialisation": "scaled"}},
+        {"objective": {**named, "start": [1.0, 2.0]}},
+        {"objective": {**named, "start": [1e300]}},
+    ):
+        with pytest.raises(SpecError, match="objective"):
+            run_spec.parse({"name": "x", "objective": named, **wrong})
+
+
 def test_a_spec_without_anything_given_is_valid_and_its_bytes_are_these() -> None:
     """The digest names a run's spec for ever: a change of it is a change of the protocol."""
     spec = parse()
@@ -304,6 +325,14 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"policy": MODULE | {"arguments": {"a b": 3}}}, ["policy.arguments has the name 'a b'"]),
     ({"policy": {"hidden": [1 << 16, 1 << 16]}}, ["4.3e+09 parameters", "smaller layers"]),
     ({"centre": {"episodes": 5}}, ["centre.screening is 10", "centre.episodes (5)"]),
+    ({"policy": {"kind": "parameters"}}, ["policy.kind", "without an objective"]),
+    (
+        {"objective": {"function": "problems:f", "parameters": 2}},
+        ["objective.function is 'problems:f'", "takes the place", "CartPole-v1"],
+    ),
+    ({"objective": {"function": "problems.f", "parameters": 2}}, ["objective.function", "module"]),
+    ({"objective": {"function": "problems:f", "parameters": 0}}, ["objective.parameters is 0"]),
+    ({"objective": 3}, ["objective is 3"]),
     (
         {"stop": {"target": 1.0}, "centre": {"evaluate_every": 0}},
         ["stop.target is 1.0", "centre.evaluate_every is 0", "1 or more"],

@@ -155,16 +155,14 @@ class Evaluator:
         try:
             from protocol import registry
             from protocol.spec import from_bytes
-            from worker.evaluation import environments
+            from worker.evaluation import makers
             from worker.evaluation.lanes import Lanes
             from worker.evaluation.probe import probe
-            from worker.evaluation.quiet import quieten
             from worker.policies.making import Grant
 
             registry.allow(request.allowed)
             spec = self.spec = from_bytes(request.spec)
-            maker = environments.maker(spec.environment, request.allowed)
-            quieten(maker.registration)
+            maker = makers.maker(spec, request.allowed)
             grant = Grant(request.allowed, request.device)
             found = probe(spec, maker, self.trial_pulse, request.trial, grant)
             self.lanes = Lanes(spec, found.maker, found.lanes, fresh=found.fresh, grant=grant)

@@ -202,6 +202,8 @@ def _speed(
 def _play(spec: RunSpec, lanes: Lanes, job: EvaluationJob, pulse: Pulse) -> int:
     """Play the probe episodes; how many steps they took."""
     theta = np.zeros(spec.size, dtype=np.float32)
+    if spec.objective is not None:
+        theta = spec.objective.theta  # elsewhere the function may not be defined
     evaluation = lanes.evaluate(job, theta, None, pulse)
     if len(evaluation.failed) == job.count:
         raise EnvironmentUnavailable(

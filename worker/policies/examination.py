@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils import _pytree as pytree
 
+from worker.allowed import FAILURES
 from worker.evaluation.words import words_of
-from worker.policies.modules import FAILURES, PolicyUnavailable
+from worker.policies.modules import PolicyUnavailable
 
 TOLERANCE = 1e-3
 """Between outputs that are to be the same but for the order of sums."""

@@ -11,6 +11,7 @@ from worker.policies.cnn import CnnPolicy
 from worker.policies.dense import DensePolicy
 from worker.policies.gru import GruPolicy
 from worker.policies.lstm import LstmPolicy
+from worker.policies.parameters import ParametersPolicy
 from worker.policies.policy import Policy
 from worker.policies.tabular import TabularPolicy
 
@@ -44,6 +45,8 @@ def make(spec: RunSpec, lanes: int, grant: Grant = NOTHING) -> Policy:
 
     Raises `PolicyUnavailable`, `DeviceError`.
     """
+    if spec.objective is not None:
+        return ParametersPolicy(spec, lanes)
     # PyTorch takes seconds to load: our own kernels do without it.
     if spec.policy.kind == "module":
         from worker.policies import modules
@@ -69,4 +72,6 @@ def make(spec: RunSpec, lanes: int, grant: Grant = NOTHING) -> Policy:
 
 def together(spec: RunSpec, grant: Grant = NOTHING) -> bool:
     """Whether a step of many lanes costs the policy about as much as one of few."""
+    if spec.objective is not None:
+        return False
     return spec.policy.kind == "module" or devices.choose(grant.device, spec) != devices.CPU

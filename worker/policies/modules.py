@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from protocol.errors import ShoalError
-from protocol.policies import package
+from worker.allowed import FAILURES, imported, require
 from worker.evaluation.words import words_of
 
 if TYPE_CHECKING:
@@ -17,10 +16,6 @@ if TYPE_CHECKING:
 
 class PolicyUnavailable(ShoalError):  # noqa: N818 - a state of this machine
     """This machine can't run the policy of the run; the message says why and what to do."""
-
-
-FAILURES = (Exception, SystemExit)
-"""What a module's own code may raise: it doesn't decide that this process ends."""
 
 
 def load(
@@ -34,27 +29,15 @@ def load(
     Raises:
         PolicyUnavailable: not allowed, not found, no module, or it can't be made.
     """
-    where, _, name = path.partition(":")
-    if not any(where == module or where.startswith(f"{module}.") for module in allowed):
-        raise PolicyUnavailable(
-            f"the run's policy is the module {path!r}, and {where!r} is not allowed here: only "
-            "code that its volunteer trusts is run; read it, and allow it with --allow-module "
-            f"{package(path)}"
-        )
+    require(path, "policy", allowed, PolicyUnavailable)
     require_torch()
     import torch
     from torch import nn
 
-    try:
-        found = getattr(importlib.import_module(where), name)
-    except FAILURES as error:
-        raise PolicyUnavailable(
-            f"the policy {path!r} can't be imported ({words_of(error)}): install the package that "
-            "holds it, the version that the host has"
-        ) from None
+    found = imported(path, "policy", PolicyUnavailable)
     if not (isinstance(found, type) and issubclass(found, nn.Module)):
         raise PolicyUnavailable(
-            f"the policy {path!r} is {type(found).__name__} {name}: it must be a class that "
+            f"the policy {path!r} is {type(found).__name__}: it must be a class that "
             "inherits from torch.nn.Module"
         )
     torch.manual_seed(seed)
