@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol import replay, snapshot, state
+from protocol import spec as run_spec
 from protocol.networks import Tensor
 from protocol.spec import RunSpec, SpecError
 from protocol.state import State
@@ -44,7 +45,8 @@ def begin(spec: RunSpec, file: Path) -> tuple[RunSpec, State]:
     first = state.initial_state(replay.arithmetic(spec), theta, spec.strategy.sigma_at(0))
     digest = snapshot.state_digest(first).hex()
     policy = msgspec.structs.replace(spec.policy, initial_digest=digest)
-    return msgspec.structs.replace(spec, policy=policy), first
+    spec = msgspec.structs.replace(spec, policy=policy)
+    return run_spec.parse(run_spec.to_plain(spec)), first
 
 
 class Found(NamedTuple):

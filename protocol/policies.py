@@ -37,6 +37,13 @@ Activation = Literal[
     "tanhshrink",
 ]
 
+NamePattern = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^[A-Za-z0-9_.*?\[\]-]{1,128}\Z",
+        description="a name or a pattern of letters, digits and _ . - * ? [ ], at most 128",
+    ),
+]
 Convolution = tuple[
     Annotated[int, msgspec.Meta(ge=1, le=1 << 12)],
     Annotated[int, msgspec.Meta(ge=1, le=64)],

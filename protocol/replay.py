@@ -36,6 +36,7 @@ def arithmetic(spec: RunSpec) -> Arithmetic:
         window=1 + spec.pool.max_staleness,
         cap=_cap(spec.environment),
         strategy=spec.strategy.make(spec.pool.discount),
+        factors=spec.factors,
     )
 
 

@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from protocol import (
+    factors,
     networks,
     objective,
     optimizers,
@@ -28,7 +31,15 @@ from protocol.mistakes import explain
 from protocol.networks import Image, Tensor
 from protocol.objective import ObjectiveSpec
 from protocol.packing import WireError, pack, unpack
-from protocol.policies import Activation, Arguments, Convolution, ModulePath, Parameter, Scalar
+from protocol.policies import (
+    Activation,
+    Arguments,
+    Convolution,
+    ModulePath,
+    NamePattern,
+    Parameter,
+    Scalar,
+)
 from protocol.schedules import Schedule
 from protocol.section import Section
 from protocol.spaces import Box, Space
@@ -143,6 +154,8 @@ class PolicySpec(Section, frozen=True, kw_only=True):
         "action_noise",
         "action_deviation",
         "centre_noise",
+        "frozen",
+        "sigma_scale",
     )
 
     kind: Literal["linear", "mlp", "gru", "lstm", "cnn", "tabular", "module", "parameters"] = "mlp"
@@ -196,6 +209,13 @@ class PolicySpec(Section, frozen=True, kw_only=True):
     """Of the noise of actions."""
     centre_noise: bool = False
     """Whether the centre acts with such noise too."""
+    frozen: Annotated[tuple[NamePattern, ...], msgspec.Meta(max_length=64)] = ()
+    """Parameters that stay as they begin, by names or patterns of them such as `layers.0.*`."""
+    sigma_scale: Annotated[
+        dict[NamePattern, Annotated[float, msgspec.Meta(gt=0.0, le=1000.0)]],
+        msgspec.Meta(max_length=64),
+    ] = {}  # noqa: RUF012
+    """Factors of the perturbations and steps of parameters, likewise by names or patterns."""
 
 
 class StrategySpec(Section, frozen=True, kw_only=True):
@@ -422,6 +442,11 @@ class RunSpec(Section, frozen=True, kw_only=True):
         if self.objective is not None:
             return (Tensor("parameters", (self.objective.parameters,)),)
         return tensors(self.policy, self.environment)
+
+    @property
+    def factors(self) -> NDArray[np.float64] | None:
+        """What each parameter's perturbations and steps are multiplied by; None where by 1."""
+        return factors.factors(self.tensors, self.policy.frozen, self.policy.sigma_scale)
 
     @property
     def layers(self) -> tuple[tuple[int, int], ...]:
@@ -676,6 +701,8 @@ def _check_together(spec: RunSpec) -> None:
             f'policy.choice is "sample" but the actions of {spec.environment.id} are real numbers, '
             'which are never drawn: use "argmax", and the perturbed parameters explore'
         )
+    if wrong := factors.fault(spec.tensors, spec.policy.frozen, spec.policy.sigma_scale):
+        raise SpecError(wrong)
     if spec.policy.action_noise != "none" and not policies.reals(spec.environment.action):
         raise SpecError(
             f'policy.action_noise is "{spec.policy.action_noise}" but the actions of '
@@ -953,10 +980,15 @@ def _write_table(lines: list[str], path: tuple[str, ...], table: Mapping[str, An
     plain = {k: v for k, v in table.items() if not isinstance(v, Mapping) and v is not None}
     if path and (plain or not table):
         lines.append(f"\n[{'.'.join(path)}]")
-    lines.extend(f"{key} = {_toml_value(value)}" for key, value in plain.items())
+    lines.extend(f"{_toml_key(key)} = {_toml_value(value)}" for key, value in plain.items())
     for key, value in table.items():
         if isinstance(value, Mapping):
             _write_table(lines, (*path, key), value)
+
+
+def _toml_key(key: str) -> str:
+    """A key as it is, or quoted where it has more than letters, digits and dashes."""
+    return key if re.fullmatch(r"[A-Za-z0-9_-]+", key) else json.dumps(key)
 
 
 def _toml_value(value: Any) -> str:

@@ -39,6 +39,8 @@ class Arithmetic:
         window: versions whose returns may count in an update: 1 + max_staleness.
         cap: how the length of episodes is bounded by that of earlier ones; None where it is not.
         strategy: with its hyperparameters.
+        factors: what the steps of each parameter are multiplied by, shape (size,); where it is 0,
+            the sums of the noise don't count either. None where it is 1 for all.
     """
 
     noise: str
@@ -49,6 +51,7 @@ class Arithmetic:
     window: int = 1
     cap: Cap | None = None
     strategy: Strategy = field(default_factory=OpenAIES)
+    factors: NDArray[np.float64] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -220,6 +223,8 @@ def apply(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> State:
                 step, slots = arithmetic.optimizer.step(
                     gradient.total, gradient.scale, theta, slots, terms.learning_rate
                 )
+                if arithmetic.factors is not None:
+                    step = step * arithmetic.factors
                 theta = _moved(theta, step)
         _require_finite(state.version, terms, theta, slots, adapted)
     sigma = adapted.sigma if arithmetic.strategy.needs_gaussian else terms.sigma
@@ -306,9 +311,14 @@ def _sums(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> Sums:
     squares, mass = None, 0
     if arithmetic.strategy.needs_gaussian:
         squares, mass = _exact_squares(arithmetic, terms.cohorts)
+    total = _exact_sum(arithmetic, terms.cohorts)
+    if arithmetic.factors is not None:
+        for sums in (total, squares):
+            if sums is not None:
+                sums[arithmetic.factors == 0.0] = 0
     return Sums(
         version=state.version,
-        total=_exact_sum(arithmetic, terms.cohorts),
+        total=total,
         scale=terms.scale,
         unit=noise.unit(arithmetic.noise),
         squares=squares,

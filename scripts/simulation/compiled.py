@@ -192,7 +192,12 @@ def plays(spec: RunSpec) -> bool:
     """Whether a run's episodes are among those that can be played here."""
     environment = spec.environment
     plain = not environment.kwargs and not environment.max_steps and environment.episodes == 1
-    plain = plain and spec.policy.kind in ("linear", "mlp") and not spec.normalizer.enabled
+    plain = (
+        plain
+        and spec.policy.kind in ("linear", "mlp")
+        and spec.factors is None
+        and not spec.normalizer.enabled
+    )
     return environment.id in ENVIRONMENTS and plain
 
 

@@ -426,6 +426,8 @@ def returns(
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Returns and lengths of a job of members with seeding `pair`, cut at the job's own cap."""
     sigma = job.sigma if sigmas is None else sigmas
+    if spec.factors is not None:
+        sigma = sigma * spec.factors
     rows = noise.members(
         spec.strategy.noise, spec.seed, job.first, job.count, parameters, sigma
     ).reshape(job.count, 2, -1)

@@ -97,6 +97,17 @@ def test_sigmas_behind_theta_are_those_of_the_members(policy):
         ("ToyMiser-v0", {"policy": {"hidden": [4], "action_noise": "learned", "squash": "tanh"}}),
         ("ToyMiser-v0", {"policy": {"kind": "lstm", "hidden": [4], "action_noise": "predicted"}}),
         ("ToyGarden-v0", {"policy": {"choice": "sample", "action_noise": "learned"}}),
+        (
+            "CartPole-v1",
+            {"policy": {"frozen": ["layers.1.*"], "sigma_scale": {"layers.0.weight": 0.3}}},
+        ),
+        (
+            "CartPole-v1",
+            {
+                "policy": {"kind": "gru", "hidden": [5, 3], "sigma_scale": {"*_hh": 3.0}},
+                "strategy": {"noise": "gaussian"},
+            },
+        ),
         ("ToyGarden-v0", {}),
         ("ToyGarden-v0", {"policy": {"hidden": [6], "choice": "sample", "squash": "tanh"}}),
     ],

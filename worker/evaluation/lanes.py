@@ -106,7 +106,7 @@ class InPlay:
         self,
         pieces: list[EvaluationJob],
         theta: NDArray[np.float32],
-        sigmas: NDArray[np.float32] | None,
+        sigmas: NDArray[Any] | None,
         view: View,
         normalization: Normalization | None,
     ) -> None:
@@ -167,6 +167,8 @@ class Lanes:
         self.spec = spec
         self.policy = making.make(spec, count, grant)
         self.instances = Instances(maker, count, fresh=fresh)
+        factors = spec.factors
+        self._factors = None if factors is None else factors[self.policy.order]
         self._jobs: list[InPlay] = []
         self._blocks: list[tuple[Block, InPlay]] = []
         """all that are in play; only the last may have episodes that have not begun"""
@@ -219,7 +221,9 @@ class Lanes:
         views = (one.view for one in self._jobs if one.normalization is normalization)
         view = next(views, None) or self._room.view(normalization)
         order, size = self.policy.order, self.spec.size
-        sigmas = theta[size:][order] if theta.size > size else None
+        sigmas: NDArray[Any] | None = theta[size:][order] if theta.size > size else None
+        if self._factors is not None:
+            sigmas = (job.sigma if sigmas is None else sigmas) * self._factors
         playing = InPlay(self._pieces(job), theta[:size][order], sigmas, view, normalization)
         self._jobs.append(playing)
         return playing
