@@ -2,6 +2,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from protocol import normalizer
-from protocol.policy_file import to_tensors
+from protocol.policy_file import from_tensors, to_tensors
+from protocol.replay import initial_state
 from protocol.spec import RunSpec
 from tests.worker import reference
 from tests.worker.reference import run_spec
@@ -416,6 +418,48 @@ def test_a_deviation_is_never_without_bounds():
         policy.begin(0, 0, -1, 5)
         (found,) = policy.act(np.arange(1), arranged, plain_view(spec))
         assert np.isfinite(found).all() and abs(found[0]) < 0.1 * np.exp(10) * 5
+
+
+ROOM = {"observation": reference.discrete(9)}
+VIEWED = {"observation": {"kind": "box", "shape": [7, 6, 2], "dtype": "uint8"}}
+KINDS: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"kind": "linear"}, {}),
+    *(({"kind": "mlp", "activation": name}, {}) for name in ("tanh", "relu", "gelu", "softplus")),
+    ({"kind": "gru"}, {}),
+    ({"kind": "lstm"}, {}),
+    *(
+        ({"kind": "cnn", "convolutions": [[3, 3, 2]], "activation": name}, VIEWED)
+        for name in ("tanh", "elu")
+    ),
+    ({"kind": "tabular"}, ROOM),
+]
+
+
+@pytest.mark.parametrize("noise", ["none", "learned", "predicted"])
+@pytest.mark.parametrize(("policy", "environment"), KINDS)
+def test_a_policy_of_any_kind_is_written_read_and_acts_alike_in_any_lane(
+    policy, environment, noise
+):
+    action = {**reference.box(2), "low": [-9.0, -9.0], "high": [9.0, 9.0]}
+    sections = {"hidden": [4], "initialisation": "orthogonal", "action_noise": noise, **policy}
+    spec = run_spec(environment={**environment, "action": action}, policy=sections)
+    theta = initial_state(spec).theta
+    written = to_tensors(spec, theta, None)
+    np.testing.assert_array_equal(from_tensors(spec, written, Path("a"))[0], theta)
+    rows = theta + np.random.default_rng(1).normal(0, 0.3, (6, spec.size)).astype(np.float32)
+    shape = making.make(spec, 1).targets[0].shape
+    seen = np.random.default_rng(2).integers(0, 9, (6, *shape))
+    told = []
+    for order in ([0, 1, 2, 3, 4, 5], [3, 5, 0], [4, 2, 1]):
+        acting, arranged = policy_with(spec, seen, rows)
+        for lane in order:
+            acting.begin(lane, lane, -1, 40 + lane)
+        for _ in range(3):
+            actions = acting.act(np.array(order), arranged, plain_view(spec))
+            assert actions is not None
+        told.append(dict(zip(order, [action.tolist() for action in actions], strict=True)))
+    assert told[0] == {**told[1], **told[2]}
+    assert len({tuple(action) for action in told[0].values()}) == 6
 
 
 def digest() -> str:
