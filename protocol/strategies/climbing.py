@@ -21,7 +21,7 @@ from protocol.strategies.base import (
 from protocol.strategies.shapings import PEAK, finite
 
 STEP: dict[str, dict[str, object]] = {
-    "strategy": {"noise": "gaussian", "mirrored": False},
+    "strategy": {"noise": "gaussian"},
     "optimizer": {"kind": "sgd", "learning_rate": 1.0, "momentum": 0.0},
 }
 """Spec values of a new run of a hill climber, unless told otherwise: with them a step ends right

@@ -20,8 +20,8 @@ class HillClimbing(Climbing):
 
     Attributes:
         elites: share of the members up to 1; above it their number.
-        elite_weights: "equal": the plain mean of the elites; "returns": weighted by how far each
-            return is above the worst of all.
+        elite_weights: "returns": the mean of the elites is weighted by how far each return is above
+            the worst of all; "equal": the plain mean.
         keep: "better": a step is kept where the centre's episodes say that it is better; "always".
     """
 
@@ -29,7 +29,7 @@ class HillClimbing(Climbing):
     defaults: ClassVar = STEP
 
     elites: float = 0.4
-    elite_weights: str = "equal"
+    elite_weights: str = "returns"
     keep: str = "better"
 
     def __post_init__(self) -> None:

@@ -64,6 +64,27 @@ def test_another_optimizer_than_the_presets_has_values_of_its_own(tmp_path: Path
     assert (kept.momentum, kept.l2) == (0.9, 0.01)
 
 
+def test_another_strategy_than_the_presets_brings_its_own_noise_and_optimizer() -> None:
+    spec = compose("CartPole-v1", {"strategy": {"kind": "hill-climbing"}})
+    assert (spec.strategy.noise, spec.optimizer.kind) == ("gaussian", "sgd")
+    assert (spec.optimizer.learning_rate, spec.optimizer.momentum) == (1.0, 0.0)
+    assert spec.policy.hidden == (32,)
+    same = compose("CartPole-v1", {"strategy": {"kind": "openai-es"}})
+    assert same == compose("CartPole-v1", {})
+
+
+def test_what_is_given_wins_over_what_a_strategy_brings(tmp_path: Path) -> None:
+    given = ["strategy.kind=random-search", "strategy.noise=rademacher"]
+    spec = compose("CartPole-v1", {}, [*given, "optimizer.learning_rate=0.5"])
+    assert (spec.strategy.noise, spec.optimizer.kind) == ("rademacher", "sgd")
+    assert spec.optimizer.learning_rate == 0.5
+    said = '[strategy]\nkind = "hill-climbing"\n[optimizer]\nlearning_rate = 0.25\n'
+    spec = compose(run_file(tmp_path, SPACES + said), {})
+    assert (spec.strategy.noise, spec.optimizer.learning_rate) == ("gaussian", 0.25)
+    with pytest.raises(SpecError, match=r'optimizer.kind is "adam": use kind "sgd"'):
+        compose("CartPole-v1", {}, [*given, "optimizer.kind=adam"])
+
+
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_preset_of_the_pool_is_spelt_out_in_the_spec(name: str) -> None:
     spec = compose("CartPole-v1", {}, pool=name)

@@ -25,6 +25,8 @@ def cohort(plus: list[float], minus: list[float] | None = None, first: int = 5) 
 
 def weigh(kind: str, *cohorts: Cohort, noise_kind: str = "gaussian", **own: object) -> Weighting:
     situation = Situation(4, SIZE, SIGMA, noise.unit(noise_kind))
+    if kind == "hill-climbing":
+        own = {"elite_weights": "equal", **own}
     return strategies.make(kind, own).weigh(cohorts, situation)
 
 
