@@ -36,6 +36,7 @@ from worker.describe import describe
 from worker.evaluation import environments
 from worker.evaluation.children import Evaluators
 from worker.evaluation.jobs import EnvironmentUnavailable, EvaluationJob, Normalization
+from worker.policies.making import Grant
 
 PEERS = Path(__file__).parent / "peers"
 OUR_TURNS, PEER_TURNS = 5, 3
@@ -195,7 +196,9 @@ def module(options: Options) -> Iterator[Figure]:
             "strategy": {"sigma": sigma, "population": MODULE_MEMBERS},
             "environment": {"max_steps": MODULE_STEPS},
         }
-        ours = replace(bench.untrained(environment, changes, ["scripts"]), theta=built_in.theta)
+        ours = replace(
+            bench.untrained(environment, changes, Grant(("scripts",))), theta=built_in.theta
+        )
         yield beside_each_other(row, ours, "built-in MLP", built_in, 0.5, options)
 
 
@@ -205,7 +208,7 @@ def large(options: Options) -> Iterator[Figure]:
     row = f"CartPole MLP 4-512-1900-2, {2 * LARGE_PAIRS} members"
     ours = bench.Ours(what, environments.maker(what.spec.environment))
     share = bench.shares(ours, LARGE_PAIRS)["noise"]
-    lanes = ours.lanes.instances.count
+    lanes = ours.lanes.count
     ours.close()
     peak = asyncio.run(peak_of_a_child(what))
     versions = 1

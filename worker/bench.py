@@ -30,6 +30,7 @@ from worker.evaluation.probe import probe
 from worker.evaluation.quiet import quieten
 from worker.evaluation.vector import Share, Vector, VectorMaker
 from worker.evaluation.words import words_of
+from worker.policies import devices
 from worker.policies.making import NOTHING, Grant
 from worker.policies.policy import Act, Policy
 
@@ -75,14 +76,14 @@ class Pace:
         return self.steps / self.seconds
 
 
-def trained(path: Path, allowed: Sequence[str] = ()) -> Subject:
+def trained(path: Path, grant: Grant = NOTHING) -> Subject:
     """The policy of a run directory, or of a file in it. Raises `ShoalError`."""
     found = play.load(path)
     name = f"{found.run} version {found.version}"
-    return Subject(found.spec, name, found.theta, found.normalization, Grant(tuple(allowed)))
+    return Subject(found.spec, name, found.theta, found.normalization, grant)
 
 
-def untrained(environment: str, changes: dict[str, Any], allowed: Sequence[str] = ()) -> Subject:
+def untrained(environment: str, changes: dict[str, Any], grant: Grant = NOTHING) -> Subject:
     """Version 0 of a run in this environment; `changes` are laid over a spec of defaults.
 
     Raises `ShoalError`: no such environment here, one whose episodes may never end, a mistake in
@@ -90,7 +91,7 @@ def untrained(environment: str, changes: dict[str, Any], allowed: Sequence[str] 
     """
     said = changes.get("environment", {})
     around = wrappers.parse(said.get("wrappers", []))
-    found = describe(environment, said.get("kwargs", {}), allowed, around)
+    found = describe(environment, said.get("kwargs", {}), grant.modules, around)
     if not found["max_episode_steps"] and not said.get("max_steps"):
         raise ShoalError(
             f"{environment} has no time limit of its own, so an episode might never end: give one, "
@@ -102,26 +103,28 @@ def untrained(environment: str, changes: dict[str, Any], allowed: Sequence[str] 
     if raw.get("policy", {}).get("kind") == "module":
         from worker.describe_module import describe as describe_module
 
-        parameters, given = describe_module(raw["policy"], raw["environment"], 0, allowed)
+        parameters, given = describe_module(raw["policy"], raw["environment"], 0, grant.modules)
         begins = {"parameters": parameters, "initialisation": "zero"}
         raw = run_spec.merge(raw, {"policy": begins})
     spec = run_spec.parse(raw)
     state = replay.initial_state(spec)
     theta = state.theta if given is None else given
     normalization = Normalization.of(state.normalizer) if state.normalizer is not None else None
-    return Subject(spec, "untrained", theta, normalization, Grant(tuple(allowed)))
+    return Subject(spec, "untrained", theta, normalization, grant)
 
 
 def measure(
     subject: Subject,
     seconds: float,
     progress: Progress = lambda text: None,
+    lanes: int = 0,
 ) -> dict[str, Any]:
     """Rates in CPU seconds, ours and the bare loop's in turns, their ratio, and shares of time.
 
     Args:
         seconds: about how long it takes, the first calls not counted.
         progress: told what is being done.
+        lanes: how many; 0 for as many as an evaluation process would choose.
 
     Raises:
         ShoalError: no such environment here, or an episode of it fails.
@@ -134,7 +137,7 @@ def measure(
     maker = environments.maker(spec.environment, subject.grant.modules)
     quieten(maker.registration)
     progress("loading what is compiled, trying the environment out")
-    ours, bare = Ours(subject, maker), Bare(maker)
+    ours, bare = Ours(subject, maker, lanes), Bare(maker)
     pairs = ours.pairs_for(seconds / (2 * TURNS + PASSES))
     members = spec.members_per_direction * pairs
     seeds = _seeds(subject, pairs)
@@ -150,11 +153,12 @@ def measure(
         "environment": spec.environment.id,
         "policy": spec.policy.module or spec.policy.kind,
         "path": ours.lanes.policy.path,
+        "device": devices.choose(subject.grant.device, spec),
         "parameters": spec.size,
         "theta": subject.name,
         "sigma": spec.strategy.sigma,
         "normalizer": spec.normalizer.enabled,
-        "lanes": ours.lanes.instances.count,
+        "lanes": ours.lanes.count,
         "vectorised": isinstance(ours.maker, VectorMaker),
         "steps_per_second": _median(pace.rate for pace in evaluated),
         "bare_steps_per_second": _median(pace.rate for pace in stepped),
@@ -167,14 +171,15 @@ def measure(
 
 
 class Ours:
-    """Members of a subject on lanes of this process, as many as an evaluation process would have.
+    """Members of a subject on lanes of this process: so many, or with 0 as many as an evaluation
+    process would choose.
 
     Raises:
         EnvironmentUnavailable: it can't be made here, or all its trial episodes fail.
     """
 
-    def __init__(self, subject: Subject, maker: environments.Maker) -> None:
-        found = probe(subject.spec, maker, lambda take: None, grant=subject.grant)
+    def __init__(self, subject: Subject, maker: environments.Maker, lanes: int = 0) -> None:
+        found = probe(subject.spec, maker, lambda take: None, grant=subject.grant, lanes=lanes)
         self.subject, self.maker, self.fresh = subject, found.maker, found.fresh
         self.lanes = Lanes(
             subject.spec, found.maker, found.lanes, fresh=found.fresh, grant=subject.grant
@@ -335,7 +340,7 @@ def shares(ours: Ours, pairs: int) -> dict[str, float]:
     """Which shares of the time the parts of evaluation have, less what timing takes: `environment`,
     `policy`, `noise` and the `overhead` of all else. Of some passes over so many pairs the one
     counts that other work on the machine held up least."""
-    count = ours.lanes.instances.count
+    count = ours.lanes.count
     subject = ours.subject
     lanes = TimedLanes(subject.spec, ours.maker, count, fresh=ours.fresh, grant=subject.grant)
     _play(lanes, ours.subject, ours.fewest)  # makes the instances

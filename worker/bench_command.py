@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from protocol.errors import ShoalError
+from worker.cli import MOST_LANES
 
 if TYPE_CHECKING:
     from worker.bench import Subject
@@ -62,6 +63,22 @@ def bench(
             help="Module that may register environments or hold the policy; repeatable.",
         ),
     ] = None,
+    device: Annotated[
+        str,
+        typer.Option(
+            help="Where the policy is computed: cpu; cuda or cuda:1, a GPU, by PyTorch; or auto: "
+            "on a GPU where there is one and the policy gains by it."
+        ),
+    ] = "auto",
+    lanes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MOST_LANES,
+            help="Episodes that are played side by side; by default it is measured how many are "
+            "fastest here, as `shoal join` does.",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON.")] = False,
 ) -> None:
     """Measure evaluation in one process of this machine, beside the bare environment loop."""
@@ -73,18 +90,20 @@ def bench(
 
     from protocol import registry
     from worker import bench as measuring
+    from worker.policies.devices import parse as parse_device
+    from worker.policies.making import Grant
 
-    allowed = tuple(allow_module or ())
-    registry.allow(allowed)
+    grant = Grant(tuple(allow_module or ()), parse_device(device))
+    registry.allow(grant.modules)
     with contextlib.redirect_stdout(sys.stderr):  # what an environment prints
         subject: Subject
         if Path(source).exists():
             _refuse_changes(source, changes)
-            subject = measuring.trained(Path(source), allowed)
+            subject = measuring.trained(Path(source), grant)
         else:
-            subject = measuring.untrained(source, changes, allowed)
+            subject = measuring.untrained(source, changes, grant)
         found = measuring.measure(
-            subject, seconds, lambda text: typer.echo(f"bench: {text}", err=True)
+            subject, seconds, lambda text: typer.echo(f"bench: {text}", err=True), lanes or 0
         )
     print(json.dumps(found) if as_json else table(found))
 
@@ -96,7 +115,8 @@ def table(found: dict[str, Any]) -> str:
         [
             f"{found['environment']}, {found['policy']} of {found['parameters']:,} parameters, "
             f"{found['theta']}, sigma {found['sigma']:g}, {normalised}",
-            f"one process, {found['lanes']} lanes, {PATHS[found['path']]}; environments "
+            f"one process, {found['lanes']} lanes, {PATHS[found['path']]} on "
+            f"{found['device']}; environments "
             f"{'step as one' if found['vectorised'] else 'step one by one'}",
             "rates by CPU time, shares by the clock",
             "",

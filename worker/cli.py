@@ -29,6 +29,9 @@ EXIT_CODES = (
 )
 
 
+MOST_LANES = 1024  # more only take memory
+
+
 def register(app: typer.Typer) -> None:
     """Add the volunteer's command to the `shoal` command."""
     app.command(
@@ -91,6 +94,15 @@ def join(
             "on a GPU where there is one and the policy gains by it."
         ),
     ] = "auto",
+    lanes: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=MOST_LANES,
+            help="Episodes that each evaluation process plays side by side; by default it measures "
+            "how many are fastest here. Returns are the same.",
+        ),
+    ] = None,
     upload_limit: Annotated[
         str,
         typer.Option(
@@ -150,6 +162,7 @@ def join(
         credit=credit,
         allowed=tuple(allow_module or ()),
         device=policies_on,
+        lanes=lanes or 0,
         once=once,
         upload_limit=limit,
     )

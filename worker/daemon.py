@@ -66,6 +66,7 @@ class Settings:
         allowed: modules that may register environments, hold the policy, add a strategy or an
             optimizer.
         device: that policies are computed on; see `devices`.
+        lanes: of each evaluation process; 0 for as many as suit.
         once: end, instead of waiting, where broker or run are not there.
         upload_limit: bytes per second that peers get at most; 0: none.
     """
@@ -78,6 +79,7 @@ class Settings:
     credit: int = 2
     allowed: tuple[str, ...] = ()
     device: str = "cpu"
+    lanes: int = 0
     once: bool = False
     upload_limit: float = UPLOAD_LIMIT
 
@@ -335,7 +337,11 @@ class Daemon:
         assert evaluators is not None
         try:
             await evaluators.start(
-                spec, self.settings.children, self.settings.allowed, self.settings.device
+                spec,
+                self.settings.children,
+                self.settings.allowed,
+                self.settings.device,
+                self.settings.lanes,
             )
         except EnvironmentUnavailable as error:
             self._do(self._the_session.cannot_evaluate(str(error), now()))
@@ -349,8 +355,9 @@ class Daemon:
             self._console.say(evaluators.remark)
         if ready in (1, settings.children):
             share, memory = settings.cpu_share, evaluators.memory_limit
+            lanes = evaluators.lanes_each
             assert memory is not None
-            self._console.say(news.ready(speed, ready, settings.children, share, memory))
+            self._console.say(news.ready(speed, lanes, settings.children, share, memory))
         self._do(
             self._the_session.can_evaluate(speed, evaluators.numeric_class, now(), evaluators.lanes)
         )

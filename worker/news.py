@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from protocol.authority import Announcement
 from protocol.messages import Epoch
 from protocol.spec import RunSpec
@@ -117,14 +119,17 @@ def device(children: int, share: float, device: str = "cpu") -> str:
     return f"cpu x{children}" + policies + (f" at {_percent(share)}" if share < 1.0 else "")
 
 
-def ready(speed: float, ready: int, children: int, share: float, memory: float) -> str:
-    """So many of the evaluation processes are ready, each for a share of a core and for so many
+def ready(speed: float, lanes: Sequence[int], children: int, share: float, memory: float) -> str:
+    """Evaluation processes are ready, of so many lanes, each for a share of a core and for so many
     bytes of memory."""
+    ready = len(lanes)
     cores = f"{ready} of {children} cores" if ready < children else counted(children, "core")
     limit = f"{_percent(share)} of " if share < 1.0 else ""
     figure = f"{speed:,.0f}" if speed >= 10.0 else f"{speed:.2g}"
     each = f"up to {shown(memory)} of memory{' each' if children > 1 else ''}"
-    return f"evaluation is ready: {figure} steps/s ({limit}{cores}, {each})"
+    few, many = min(lanes), max(lanes)
+    wide = counted(few, "lane") if few == many else f"{few} to {many} lanes"
+    return f"evaluation is ready: {figure} steps/s ({limit}{cores}, {wide} and {each})"
 
 
 def _percent(share: float) -> str:

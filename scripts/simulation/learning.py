@@ -19,10 +19,10 @@ from scripts.simulation.compiled import CompiledLanes, plays
 from scripts.simulation.environments import Played
 from worker.evaluation import environments
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization
-from worker.evaluation.lanes import Lanes, lane_count
+from worker.evaluation.lanes import Lanes
 
-STEP_SECONDS = 20e-6
-"""Of an environment, about; it sets the number of lanes, which never changes a return."""
+LANES = 32
+"""Their number never changes a return."""
 
 
 class Learner:
@@ -48,9 +48,7 @@ class Learner:
         self._lanes = (
             CompiledLanes(spec)
             if plays(spec)
-            else Lanes(
-                spec, environments.maker(spec.environment), lane_count(spec.size, STEP_SECONDS)
-            )
+            else Lanes(spec, environments.maker(spec.environment), LANES)
         )
         # All of them: a slow worker may still have to begin a task of any.
         self._states = {0: self.state}

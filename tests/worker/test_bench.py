@@ -17,7 +17,10 @@ from tests.worker.test_play import kept_run
 from worker import bench
 from worker.bench_command import register
 from worker.evaluation import environments
-from worker.policies.making import NOTHING
+from worker.policies import devices, making
+from worker.policies.forms import form
+from worker.policies.making import NOTHING, Grant
+from worker.policies.on_device import DevicePolicy
 
 SHARES = ("environment", "policy", "noise", "overhead")
 KEYS = {
@@ -30,6 +33,7 @@ KEYS = {
     "lanes",
     "vectorised",
     "path",
+    "device",
     "steps_per_second",
     "bare_steps_per_second",
     "ratio",
@@ -128,7 +132,7 @@ def test_the_bare_loop_begins_episodes_with_the_seeds_and_counts_their_limit():
 def test_timed_lanes_give_what_lanes_give_and_the_time_of_the_environment():
     spec = run_spec("ToyWalk-v0")
     maker = environments.maker(spec.environment, [TOYS])
-    subject = bench.untrained("ToyWalk-v0", {}, [TOYS])
+    subject = bench.untrained("ToyWalk-v0", {}, Grant((TOYS,)))
     burnt = [0.0]
 
     class Slow:
@@ -167,3 +171,31 @@ def test_an_environment_is_asked_for_its_spaces_in_its_wrappers():
     subject = bench.untrained("CartPole-v1", {"environment": {"wrappers": around}})
     assert subject.spec.environment.observation.shape == (3, 4)
     assert len(subject.spec.environment.wrappers) == 1
+
+
+def test_as_many_lanes_are_measured_as_are_asked_for():
+    arguments = ["Pendulum-v1", "--set", "environment.max_steps=20", "--seconds", "0.1", "--json"]
+    found = json.loads(run(*arguments, "--lanes", "3").stdout)
+    assert (found["lanes"], found["device"], found["path"]) == (3, "cpu", "kernel")
+    assert run(*arguments, "--lanes", "0").exit_code == 2
+
+
+def test_members_are_built_and_computed_by_pytorch_on_a_device(monkeypatch):
+    """On the CPU, by the same code."""
+
+    def make(spec: Any, lanes: int, grant: Grant) -> DevicePolicy:
+        assert grant.device == "cpu"
+        return DevicePolicy(spec, lanes, form(spec), grant.device)
+
+    monkeypatch.setattr(making, "make", make)
+    result = run("--device", "cpu", "--lanes", "32", "--hidden", "3", "--seconds", "0.1", "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert (found["path"], found["device"]) == ("vmap", "cpu")
+    assert found["share_noise"] > 0
+
+
+def test_a_device_that_is_not_there_is_one_line(monkeypatch):
+    monkeypatch.setattr(devices, "cuda_devices", lambda: 0)
+    error = run("--device", "cuda").exception
+    assert isinstance(error, ShoalError) and "--device cuda: this machine has none" in str(error)

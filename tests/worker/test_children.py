@@ -32,8 +32,9 @@ from tests.worker.reference import TOYS, run_spec
 from worker.evaluation import answers, environments, progress
 from worker.evaluation import children as hands
 from worker.evaluation.children import Evaluators
+from worker.evaluation.choosing import MOST_VECTOR_LANES
 from worker.evaluation.jobs import Evaluation, EvaluationJob, WorkerFailure, join
-from worker.evaluation.lanes import MOST_VECTOR_LANES, Lanes
+from worker.evaluation.lanes import Lanes
 from worker.evaluation.process import Child
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

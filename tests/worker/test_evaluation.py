@@ -79,7 +79,7 @@ def test_the_numeric_class_is_that_of_the_trajectories():
     found = probed(run_spec("CartPole-v1"))
     assert len(found.numeric_class) == 16 and not found.fresh and found.speed > 0
     assert probed(run_spec("CartPole-v1")).numeric_class == found.numeric_class
-    assert found.together == found.lanes > 0, "its lanes step as one"
+    assert found.together and found.lanes > 0, "its lanes step as one"
     others = [
         run_spec("CartPole-v1", environment={"kwargs": {"sutton_barto_reward": True}}),
         run_spec("CartPole-v1", seed=8),
@@ -91,7 +91,7 @@ def test_the_numeric_class_is_that_of_the_trajectories():
 def test_an_environment_that_wears_out_is_found_and_made_anew():
     found = probed(run_spec("ToyWorn-v0"))
     assert found.fresh and len(found.numeric_class) == 16
-    assert found.together == 0 < found.lanes
+    assert not found.together and found.lanes > 0
     assert not probed(run_spec("ToyWalk-v0")).fresh
 
 
@@ -150,7 +150,7 @@ def test_the_probe_takes_few_steps(monkeypatch):
 @pytest.mark.parametrize(
     "message",
     [
-        pipe.Ready(12.5, b"c" * 16, "a remark", 256),
+        pipe.Ready(12.5, b"c" * 16, "a remark", 256, True),
         pipe.Evaluated(3, 9, b"r", b"l", b"", ((5, "why"),)),
         pipe.Unread(7),
         pipe.Failed(4, "reason"),

@@ -13,7 +13,7 @@ from tests.worker import reference
 from tests.worker.reference import TOYS, run_spec
 from worker.evaluation import blocks, environments, lanes
 from worker.evaluation.jobs import Evaluation, EvaluationJob, join, split
-from worker.evaluation.lanes import Lanes, lane_count
+from worker.evaluation.lanes import Lanes
 
 SIGMA = 0.3
 
@@ -487,10 +487,3 @@ def test_an_instance_that_failed_is_closed_and_replaced():
     with contextlib.closing(played):
         pass
     assert len(closed) == len(made)
-
-
-def test_lanes_are_few_for_slow_environments_and_large_policies():
-    assert lane_count(226, 10e-6) == lanes.MOST_LANES
-    assert lane_count(226, 60e-6) < lane_count(226, 10e-6)
-    assert lane_count(1_000_000, 10e-6) == lane_count(226, 1.0) == lanes.FEWEST_LANES
-    assert lane_count(5, 1e-9) == lanes.MOST_LANES

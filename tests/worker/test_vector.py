@@ -18,8 +18,9 @@ from tests.worker import reference
 from tests.worker.reference import TOYS, run_spec
 from worker.evaluation import environments
 from worker.evaluation.cartpoles import FEW, CartPoles, vectorised
+from worker.evaluation.choosing import MOST_VECTOR_LANES
 from worker.evaluation.jobs import EvaluationJob, Normalization
-from worker.evaluation.lanes import MOST_VECTOR_LANES, Lanes
+from worker.evaluation.lanes import Lanes
 from worker.evaluation.probe import probe
 from worker.evaluation.vector import Share, VectorMaker
 

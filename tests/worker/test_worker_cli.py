@@ -203,17 +203,41 @@ def test_the_status_says_what_runs_or_why_nothing_does():
 
 
 @pytest.mark.parametrize(
-    ("speed", "ready", "children", "share", "words"),
+    ("speed", "lanes", "children", "share", "words"),
     [
-        (1234.4, 1, 1, 0.1, "1,234 steps/s (10 % of 1 core, up to 1.5 GiB of memory)"),
-        (1234.4, 1, 4, 1.0, "1,234 steps/s (1 of 4 cores, up to 1.5 GiB of memory each)"),
-        (1234.4, 4, 4, 1.0, "1,234 steps/s (4 cores, up to 1.5 GiB of memory each)"),
-        (0.324, 2, 4, 0.125, "0.32 steps/s (12.5 % of 2 of 4 cores, up to 1.5 GiB of memory each)"),
+        (
+            1234.4,
+            [8],
+            1,
+            0.1,
+            "1,234 steps/s (10 % of 1 core, 8 lanes and up to 1.5 GiB of memory)",
+        ),
+        (
+            1234.4,
+            [1],
+            4,
+            1.0,
+            "1,234 steps/s (1 of 4 cores, 1 lane and up to 1.5 GiB of memory each)",
+        ),
+        (
+            1234.4,
+            [8, 4, 8, 16],
+            4,
+            1.0,
+            "1,234 steps/s (4 cores, 4 to 16 lanes and up to 1.5 GiB of memory each)",
+        ),
+        (
+            0.324,
+            [8, 8],
+            4,
+            0.125,
+            "0.32 steps/s (12.5 % of 2 of 4 cores, 8 lanes and up to 1.5 GiB of memory each)",
+        ),
     ],
 )
-def test_what_evaluates_is_said_when_it_is_ready(speed, ready, children, share, words):
+def test_what_evaluates_is_said_when_it_is_ready(speed, lanes, children, share, words):
     memory = 1.5 * 2**30
-    assert news.ready(speed, ready, children, share, memory) == f"evaluation is ready: {words}"
+    assert news.ready(speed, lanes, children, share, memory) == f"evaluation is ready: {words}"
 
 
 def test_memory_is_shown_in_the_unit_that_suits():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,6 +46,10 @@ def member_seeds(spec: RunSpec, job: EvaluationJob) -> list[list[int]]:
         indices = np.tile(episodes, (members, 1))
     seeds: list[list[int]] = noise.episode_seeds(spec.seed, indices).tolist()
     return seeds
+
+
+Seeds = Callable[[RunSpec, EvaluationJob], list[list[int]]]
+"""Gives the episode seeds of each member of a job."""
 
 
 def centre_seeds(spec: RunSpec, job: EvaluationJob) -> list[int]:
@@ -127,6 +132,7 @@ class Block:
     Args:
         place: where its members, or theta where it is of the centre, and its sums are.
         observed: whether frames of members are counted.
+        seeds_of: gives the episode seeds of each member.
     """
 
     def __init__(
@@ -137,6 +143,7 @@ class Block:
         observed: bool,
         instances: Instances,
         policy: Policy,
+        seeds_of: Seeds = member_seeds,
     ) -> None:
         self.job, self.place = job, place
         self.observing = job.kind == "members" and observed
@@ -156,7 +163,7 @@ class Block:
             episodes = [
                 Episode(row + member, group, slot + group if self.observing else -1, seed)
                 for (member, group), seeds in zip(
-                    enumerate(groups), member_seeds(spec, job), strict=True
+                    enumerate(groups), seeds_of(spec, job), strict=True
                 )
                 for seed in seeds
             ]

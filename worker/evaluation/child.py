@@ -164,7 +164,7 @@ class Evaluator:
             spec = self.spec = from_bytes(request.spec)
             maker = makers.maker(spec, request.allowed)
             grant = Grant(request.allowed, request.device)
-            found = probe(spec, maker, self.trial_pulse, request.trial, grant)
+            found = probe(spec, maker, self.trial_pulse, request.trial, grant, request.lanes)
             self.lanes = Lanes(spec, found.maker, found.lanes, fresh=found.fresh, grant=grant)
             if request.share < 1.0:
                 self.throttle = Throttle(request.share, time.process_time(), time.monotonic())
@@ -176,7 +176,8 @@ class Evaluator:
         else:
             remark = one_line(self.lanes.policy.remark, pipe.REASON_LENGTH)
             speed = found.speed * request.share
-            self.say(pipe.Ready(speed, found.numeric_class, remark, found.together))
+            lanes = found.lanes, found.together
+            self.say(pipe.Ready(speed, found.numeric_class, remark, *lanes))
 
     def keep(self, request: pipe.Theta) -> None:
         """Keep a version's parameters, unless they are dropped already."""

@@ -106,6 +106,11 @@ class Evaluators:
         return len(self._keepers) * self._child_lanes
 
     @property
+    def lanes_each(self) -> list[int]:
+        """Those of each child that can evaluate."""
+        return [found.lanes for found in self._findings]
+
+    @property
     def ready(self) -> int:
         """How many children can evaluate."""
         return len(self._findings)
@@ -133,19 +138,21 @@ class Evaluators:
         children: int = 1,
         allowed: Sequence[str] = (),
         device: str = "cpu",
+        lanes: int = 0,
     ) -> None:
         """Start the children, unless they are prepared, and wait until one can evaluate.
 
         Args:
             allowed: modules that the volunteer lets register environments or hold the policy.
             device: that policies are computed on; see `devices`.
+            lanes: of each child; 0 for as many as suit.
 
         Raises:
             EnvironmentUnavailable: this machine can't run the environment, and why.
         """
         self._spec = run_spec
         self._configure = pipe.Configure(
-            spec.to_bytes(run_spec), tuple(allowed), self.share, device
+            spec.to_bytes(run_spec), tuple(allowed), self.share, device, lanes=lanes
         )
         self._configured.set()
         if self._started is None:
@@ -248,7 +255,7 @@ class Evaluators:
 
     @property
     def _child_lanes(self) -> int:
-        return max((found.lanes for found in self._findings), default=0)
+        return max((found.lanes for found in self._findings if found.together), default=0)
 
     def _pieces(self, job: EvaluationJob) -> int:
         """Into how many parts a job is cut."""

@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.spec import RunSpec
-from worker.evaluation.blocks import Block, Room
+from worker.evaluation.blocks import Block, Room, Seeds, member_seeds
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization, join, split
 from worker.evaluation.playing import Crew, Instances, Maker, Play
-from worker.evaluation.vector import VectorMaker
 from worker.policies import making
 from worker.policies.making import NOTHING, Grant
 from worker.policies.policy import View
@@ -32,64 +31,9 @@ BLOCK_EPISODES = 8192
 MOST_BLOCKS = 2
 """In play at once: while the last episodes of one go on, those of the next begin."""
 
-FEWEST_LANES = 4
-MOST_LANES = 64
-LANES_BYTES = 256 << 10  # parameters of all lanes stay in the cache of a core
-CALL_SECONDS = 8e-6  # what a step of the lanes costs besides its lanes
-CALL_SHARE = 0.01  # of the time that the lanes' environments take
-
-# Where environments step as one.
-FEWEST_VECTOR_LANES = 16  # below it they would be faster one by one
-MOST_VECTOR_LANES = 256
-
-# Likewise where PyTorch computes the lanes together.
-FEWEST_TOGETHER = 32
-MOST_TOGETHER = 256
-TOGETHER_BYTES = 4 << 20
-MOST_VECTOR_TOGETHER = 512  # where environments step as one as well
-CALL_SECONDS_TOGETHER = 300e-6
-CALL_SHARE_TOGETHER = 0.1
-
 Take = Callable[[], Evaluation | None]
 """Gives what is finished of a job and not taken yet, up to the first direction that is not."""
 Pulse = Callable[[Take], None]
-
-
-def lane_count(size: int, step_seconds: float) -> int:
-    """How many lanes suit; it never changes a return.
-
-    Enough to spread the cost of a forward call thin, few enough for the cache.
-
-    Args:
-        size: number of parameters.
-        step_seconds: of the environment.
-    """
-    enough = math.ceil(CALL_SECONDS / (CALL_SHARE * step_seconds))
-    return max(FEWEST_LANES, min(enough, MOST_LANES, LANES_BYTES // (4 * size)))
-
-
-def lanes_together(size: int, step_seconds: float) -> int:
-    """`lane_count` where PyTorch computes the lanes together."""
-    enough = math.ceil(CALL_SECONDS_TOGETHER / (CALL_SHARE_TOGETHER * step_seconds))
-    return max(FEWEST_TOGETHER, min(enough, MOST_TOGETHER, TOGETHER_BYTES // (4 * size)))
-
-
-def vector_lanes(size: int) -> int:
-    """`lane_count` where environments step as one: a step of all takes about as long as of one."""
-    return max(FEWEST_LANES, min(MOST_VECTOR_LANES, LANES_BYTES // (4 * size)))
-
-
-def suited_lanes(spec: RunSpec, maker: Maker, step_seconds: float, grant: Grant = NOTHING) -> int:
-    """How many lanes suit a run's policy and its environment, whose steps take so long."""
-    if isinstance(maker, VectorMaker):
-        if not making.together(spec, grant):
-            return vector_lanes(spec.size)
-        # The more the better, where a batch has so many: a step computes all lanes, used or not.
-        batch = spec.strategy.population * spec.environment.episodes
-        most = min(MOST_VECTOR_TOGETHER, TOGETHER_BYTES // (4 * spec.size))
-        return max(FEWEST_TOGETHER, min(batch, most))
-    count = lanes_together if making.together(spec, grant) else lane_count
-    return count(spec.size, step_seconds)
 
 
 class InPlay:
@@ -153,6 +97,8 @@ class Lanes:
         count: of lanes.
         fresh: make a new instance for every episode, for environments that a reset doesn't renew.
         grant: what the volunteer lets the policy use.
+        instances: of at least as many lanes, where others play on them too, while these don't.
+        seeds_of: gives the episode seeds of each member.
     """
 
     def __init__(
@@ -163,10 +109,13 @@ class Lanes:
         *,
         fresh: bool = False,
         grant: Grant = NOTHING,
+        instances: Instances | None = None,
+        seeds_of: Seeds = member_seeds,
     ) -> None:
         self.spec = spec
         self.policy = making.make(spec, count, grant)
-        self.instances = Instances(maker, count, fresh=fresh)
+        self.count, self._seeds_of = count, seeds_of
+        self.instances = instances or Instances(maker, count, fresh=fresh)
         factors = spec.factors
         self._factors = None if factors is None else factors[self.policy.order]
         self._jobs: list[InPlay] = []
@@ -237,7 +186,7 @@ class Lanes:
         self._blocks = [(block, of) for block, of in self._blocks if of is not job]
         self._muster()
         playing = {lane for block, _ in self._blocks for lane in block.play.playing}
-        self._free = [lane for lane in range(self.instances.count) if lane not in playing]
+        self._free = [lane for lane in range(self.count) if lane not in playing]
         job.blocks.clear()
         job.unbegun.clear()
 
@@ -255,6 +204,11 @@ class Lanes:
             free += crew.step()
         self._free += free
         return self._end() if self._free else []
+
+    @property
+    def busy(self) -> int:
+        """Lanes in the middle of an episode."""
+        return sum(len(block.play.playing) for block, _ in self._blocks)
 
     def build(self, piece: EvaluationJob, of: InPlay, rows: Any) -> None:
         """Write what a block plays to the first rows, in the policy's order."""
@@ -284,7 +238,9 @@ class Lanes:
         piece = job.unbegun.popleft()
         observed = self.spec.normalizer.enabled and job.normalization is not None
         self.build(piece, job, place.parameters)
-        block = Block(self.spec, piece, place, observed, self.instances, self.policy)
+        block = Block(
+            self.spec, piece, place, observed, self.instances, self.policy, self._seeds_of
+        )
         job.blocks.append(block)
         self._blocks.append((block, job))
         self._muster()

@@ -42,6 +42,8 @@ class Configure(Message, frozen=True, tag=1):
     """as the volunteer asked for it"""
     trial: int = 0
     """which directions are tried out; see `probe`"""
+    lanes: int = 0
+    """that the volunteer asks for; 0: as many as suit"""
 
 
 class Theta(Message, frozen=True, tag=2):
@@ -92,8 +94,9 @@ class Ready(Message, frozen=True, tag=1):
     """16 bytes, or none where the environment does not repeat itself"""
     remark: Reason = ""
     """a line on how the policy is computed, for people"""
-    lanes: Annotated[int, msgspec.Meta(ge=0, le=MAX_LANES)] = 0
-    """that step together, so that few of them take about as long as all; 0: they don't"""
+    lanes: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANES)] = 1
+    together: bool = False
+    """whether few of them take about as long as all"""
 
 
 class Unavailable(Message, frozen=True, tag=2):

@@ -12,16 +12,18 @@ import numpy as np
 
 from protocol.spec import RunSpec
 from worker.evaluation import cartpoles, environments
-from worker.evaluation.jobs import EnvironmentUnavailable, EvaluationJob
-from worker.evaluation.lanes import (
-    FEWEST_LANES,
+from worker.evaluation.choosing import (
     FEWEST_TOGETHER,
     FEWEST_VECTOR_LANES,
-    Lanes,
-    Pulse,
-    suited_lanes,
+    USUAL_LANES,
+    known_lanes,
+    lanes_together,
+    trial_theta,
+    tried,
     vector_lanes,
 )
+from worker.evaluation.jobs import EnvironmentUnavailable, EvaluationJob
+from worker.evaluation.lanes import Lanes, Pulse
 from worker.evaluation.playing import Environment, Maker
 from worker.evaluation.vector import VectorMaker
 from worker.policies.making import NOTHING, Grant, together
@@ -42,8 +44,8 @@ class Findings:
         speed: environment steps per second, resets and policy included.
         step_seconds: processor time of such a step, which others that are at work don't stretch.
         maker: makes the instances to play on: the one given, or one whose instances step as one.
-        lanes: how many suit.
-        together: as many where a step of few takes about as long as of all; otherwise 0.
+        lanes: how many suit, or as many as were asked for.
+        together: whether a step of few takes about as long as of all.
     """
 
     numeric_class: bytes
@@ -52,7 +54,7 @@ class Findings:
     step_seconds: float
     maker: Maker
     lanes: int
-    together: int
+    together: bool
 
 
 class Recorder:
@@ -123,11 +125,15 @@ def probe(
     pulse: Pulse,
     trial: int = 0,
     grant: Grant = NOTHING,
+    lanes: int = 0,
 ) -> Findings:
     """Play the probe episodes: twice over on one instance, and on new ones where that differs.
 
     The episodes are those of the run's first directions around parameters of 0, in its own policy;
     of the next ones in every further `trial`, for when one of the first ends the process.
+
+    Args:
+        lanes: how many the volunteer asks for; 0 leaves it to measurement.
 
     Raises:
         EnvironmentUnavailable: it can't be made, or not one of the episodes succeeds.
@@ -151,10 +157,16 @@ def probe(
             # Only where it tells the same, bit for bit, on this machine.
             told = _rehearse(spec, vector, job, pulse, grant, fresh=False)
             maker = vector if told == (numeric_class, numeric_class) else maker
-    speed, step_seconds = _speed(spec, maker, job, pulse, grant, fresh=fresh)
-    count = suited_lanes(spec, maker, step_seconds, grant)
-    as_one = isinstance(maker, VectorMaker) or together(spec, grant)
-    return Findings(numeric_class, fresh, speed, step_seconds, maker, count, count if as_one else 0)
+    short, as_one = ShortMaker(maker), isinstance(maker, VectorMaker) or together(spec, grant)
+    count = lanes or known_lanes(spec, maker, grant)
+    if not count and not as_one:
+        # More episodes may end the process once more, where the first ones did.
+        count = USUAL_LANES if trial else tried(spec, short, job, grant, pulse, fresh=fresh)
+    speed, step_seconds = _speed(
+        spec, short, count or FEWEST_TOGETHER, job, pulse, grant, fresh=fresh
+    )
+    count = count or lanes_together(spec.size, step_seconds)
+    return Findings(numeric_class, fresh, speed, step_seconds, maker, count, as_one)
 
 
 def _vectorised(spec: RunSpec, maker: Maker) -> Maker | None:
@@ -179,15 +191,18 @@ def _rehearse(
 
 
 def _speed(
-    spec: RunSpec, maker: Maker, job: EvaluationJob, pulse: Pulse, grant: Grant, *, fresh: bool
+    spec: RunSpec,
+    maker: Maker,
+    count: int,
+    job: EvaluationJob,
+    pulse: Pulse,
+    grant: Grant,
+    *,
+    fresh: bool,
 ) -> tuple[float, float]:
-    """Steps per second, and processor time of one."""
-    if isinstance(maker, VectorMaker):
-        count = suited_lanes(spec, maker, 0.0, grant)
-    else:
-        count = FEWEST_TOGETHER if together(spec, grant) else FEWEST_LANES
+    """Steps per second of so many lanes, and processor time of one."""
     job = dataclasses.replace(job, count=max(job.count, count // job.per_direction))
-    lanes = Lanes(spec, ShortMaker(maker), count, fresh=fresh, grant=grant)
+    lanes = Lanes(spec, maker, count, fresh=fresh, grant=grant)
     _play(spec, lanes, job, pulse)  # makes the instances
     steps, begin, used = 0, time.perf_counter(), time.process_time()
     seconds = 0.0
@@ -201,10 +216,7 @@ def _speed(
 
 def _play(spec: RunSpec, lanes: Lanes, job: EvaluationJob, pulse: Pulse) -> int:
     """Play the probe episodes; how many steps they took."""
-    theta = np.zeros(spec.size, dtype=np.float32)
-    if spec.objective is not None:
-        theta = spec.objective.theta  # elsewhere the function may not be defined
-    evaluation = lanes.evaluate(job, theta, None, pulse)
+    evaluation = lanes.evaluate(job, trial_theta(spec), None, pulse)
     if len(evaluation.failed) == job.count:
         raise EnvironmentUnavailable(
             f"every trial episode of {spec.environment.id} fails here ({evaluation.failed[0][1]}): "
