@@ -53,6 +53,8 @@ MAX_POPULATION = 120_000
 MAX_DIRECTIONS = 60_000
 """Members and directions of a batch: the update's message has four bytes for each direction of a
 large one."""
+LARGEST_SEEN = float.fromhex("0x1.fffffep127")
+"""The largest float32."""
 MAX_STATISTICS = 150_000
 """Bytes that the observation sums of one result or update must stay below."""
 STATISTIC_BYTES = 16 + 16
@@ -340,11 +342,17 @@ class OptimizerSpec(Section, frozen=True, kw_only=True):
 
 
 class NormalizerSpec(Section, frozen=True, kw_only=True):
-    """Whether observations are shifted and scaled by their running mean and deviation."""
+    """Whether observations are shifted and scaled by their running mean and deviation; images,
+    which are boxes of bytes, are not."""
 
     enabled: bool = False
-    clip: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] = 10.0
-    """Normalised observations are clipped to +-clip deviations."""
+    clip: Annotated[float, msgspec.Meta(ge=0.0, le=1e6)] = 10.0
+    """Normalised observations are clipped to +-clip deviations; 0: not at all."""
+
+    @property
+    def bound(self) -> float:
+        """What normalised observations stay within."""
+        return self.clip or LARGEST_SEEN
 
 
 class PoolSpec(Section, frozen=True, kw_only=True):
@@ -718,7 +726,14 @@ def _check_together(spec: RunSpec) -> None:
             'normalizer.enabled is true with policy.kind "tabular", which looks its observations '
             "up: set it to false"
         )
-    observed = spec.environment.observation.size
+    seen = spec.environment.observation
+    if spec.normalizer.enabled and isinstance(seen, Box) and seen.dtype == "uint8":
+        raise SpecError(
+            f"normalizer.enabled is true but the observations of {spec.environment.id} are images "
+            "(a box of bytes), which policies read as 0 to 1: set it to false, or "
+            'environment.observation.dtype to "float32" to have each pixel normalised all the same'
+        )
+    observed = seen.size
     if spec.normalizer.enabled and 7 + observed * STATISTIC_BYTES >= MAX_STATISTICS:
         raise SpecError(
             f"normalizer.enabled is true with {observed:,} observations, whose sums would not fit "

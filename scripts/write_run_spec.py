@@ -41,7 +41,8 @@ and outputs:
 
 An environment's box is read as `uint8` where it is of that type with bounds 0 and 255, as images
 are. Its `dtype` may be set to `float32` in a run file: policies then read 0 to 255. A normaliser
-sees inputs as this table has them, and takes up to 4,687: few images are so small.
+sees inputs as this table has them, up to 4,687 of them. It takes no images: a box of bytes has to
+be read as `float32` to be normalised, unless it is a part of a `tuple` or `dict`.
 
 A robot that sees a small grey image beside two speeds, and drives while it may also honk, is so
 described:

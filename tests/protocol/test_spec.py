@@ -327,6 +327,13 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"centre": {"episodes": 5}}, ["centre.screening is 10", "centre.episodes (5)"]),
     ({"policy": {"kind": "parameters"}}, ["policy.kind", "without an objective"]),
     (
+        {
+            "environment": {"observation": {"kind": "box", "shape": [8, 8], "dtype": "uint8"}},
+            "normalizer": {"enabled": True},
+        },
+        ["normalizer.enabled is true", "images", '"float32"'],
+    ),
+    (
         {"objective": {"function": "problems:f", "parameters": 2}},
         ["objective.function is 'problems:f'", "takes the place", "CartPole-v1"],
     ),

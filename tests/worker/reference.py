@@ -257,8 +257,9 @@ def see(spec: RunSpec, observation: Any, view: Normalization | None) -> NDArray[
     seen = flat(spec.environment.observation, observation)
     if view is None:
         return seen
+    normalised = (seen - view.mean) * view.inverse_deviation
     clip = np.float32(spec.normalizer.clip)
-    return np.clip((seen - view.mean) * view.inverse_deviation, -clip, clip)
+    return np.clip(normalised, -clip, clip) if clip else normalised
 
 
 def flat(space: Space, value: Any) -> NDArray[np.float32]:

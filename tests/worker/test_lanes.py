@@ -295,8 +295,9 @@ def test_a_worn_instance_is_told_from_a_fresh_one_only_by_fresh_lanes():
     assert (lanes_of(spec, 2).evaluate(job, theta).returns != fresh.returns).any()
 
 
-def test_normalised_members_and_their_exact_observation_sums():
-    spec = run_spec("CartPole-v1", normalizer={"enabled": True})
+@pytest.mark.parametrize("clip", [10.0, 0.2, 0.0])
+def test_normalised_members_and_their_exact_observation_sums(clip):
+    spec = run_spec("CartPole-v1", normalizer={"enabled": True, "clip": clip})
     theta, view = reference.theta(spec), reference.normalization(spec)
     found = lanes_of(spec, 3).evaluate(members(2, 3), theta, view)
     rows = noise.members("rademacher", 7, 2, 3, theta, SIGMA).reshape(3, 2, -1)

@@ -112,7 +112,7 @@ class Room:
 
     def view(self, normalization: Normalization | None) -> View:
         """How a version's policy sees."""
-        clip = np.float32(self.spec.normalizer.clip)
+        clip = np.float32(self.spec.normalizer.bound)
         if normalization is None:
             none, nothing = np.empty(0, np.float32), np.empty(0)
             return View(none, none, clip, nothing, nothing, self.sums)
