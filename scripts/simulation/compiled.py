@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from protocol import noise
+from protocol import noise, strategies
 from protocol.spec import RunSpec
 from worker.evaluation.blocks import centre_seeds, member_seeds
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization
@@ -198,6 +198,7 @@ def plays(spec: RunSpec) -> bool:
         and spec.factors is None
         and not spec.normalizer.enabled
     )
+    plain = plain and not strategies.get(spec.strategy.kind).needs_gaussian
     return environment.id in ENVIRONMENTS and plain
 
 
