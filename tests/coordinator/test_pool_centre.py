@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from coordinator.pool import Pool
 from coordinator.pool.confidence import lowest
 from coordinator.pool.events import (
     CentreJudged,
@@ -114,6 +115,12 @@ def test_a_run_that_is_over_at_its_start_says_so(every: int, judgements: int) ->
     assert len(of(driver.said, EndRun)) == 1
     assert len(of(driver.said, CentreJudged)) == judgements
     assert not of(driver.said, CloseBatch)
+
+
+def test_steps_of_updates_before_count_where_a_run_goes_on() -> None:
+    run = spec(16, centre={**CENTRE, "evaluate_every": 0}, stop={"steps": 500})
+    for steps, over in ((499, False), (500, True)):
+        assert Pool(run, 3, 0.0, steps=steps).ended == over
 
 
 def test_the_host_may_stop_a_run_at_once() -> None:

@@ -23,6 +23,7 @@ from worker.evaluation.blocks import member_seeds
 from worker.evaluation.children import Evaluators
 from worker.evaluation.jobs import EnvironmentUnavailable, EvaluationJob
 from worker.evaluation.lanes import Lanes
+from worker.evaluation.probe import probe
 from worker.policies import making
 from worker.policies.making import Grant
 
@@ -88,6 +89,15 @@ def test_what_is_no_number_fails_its_direction_alone(start: float, words: str) -
     assert [direction for direction, _ in found.failed] == [2, 3]  # one of each pair is below 0
     assert all(words in reason for _, reason in found.failed)
     assert np.isnan(found.returns).all()
+
+
+def test_a_worker_is_tried_out_where_the_run_begins_and_no_further() -> None:
+    close = spec_of("logarithm", parameters=1, start=[0.3])
+    found = probe(close, makers.maker(close, ALLOWED), lambda take: None)
+    assert found.numeric_class and not found.fresh
+    wide = run_spec.parse({**run_spec.to_plain(close), "strategy": {"sigma": 0.4}})
+    with pytest.raises(EnvironmentUnavailable, match=r"every trial episode .* fails here"):
+        probe(wide, makers.maker(wide, ALLOWED), lambda take: None)
 
 
 async def test_a_crash_costs_its_direction_and_no_more() -> None:

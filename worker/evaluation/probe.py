@@ -143,7 +143,7 @@ def probe(
         0,
         trial * DIRECTIONS,
         DIRECTIONS,
-        sigma=SIGMA,
+        sigma=SIGMA if spec.objective is None else spec.strategy.sigma,
         per_direction=spec.members_per_direction,
     )
     fresh = False
