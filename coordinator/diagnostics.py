@@ -45,7 +45,9 @@ def diagnose(
 
     `earlier` is the version before those, None where nobody has it.
     """
-    returns = [part.returns[part.valid] for part in contributions]
+    parts = [part.returns for part in contributions]
+    returns = np.concatenate(parts) if parts else np.empty((0, 1))
+    returns = returns[~np.isnan(returns[:, 0])]
     step, cosine, length = _steps(None if earlier is None else earlier.theta, before, after)
     if before.sigmas is None:
         perturbation = before.sigma * math.sqrt(before.theta.size)
@@ -53,7 +55,7 @@ def diagnose(
         perturbation = float(np.linalg.norm(before.sigmas))
     return Diagnostics(
         pair_signal_to_noise=pair_signal_to_noise(returns),
-        tie_share=tie_share(np.concatenate([np.empty(0), *(part.ravel() for part in returns)])),
+        tie_share=tie_share(returns.ravel()),
         step_norm=step,
         step_cosine=cosine,
         theta_norm=length,
@@ -61,21 +63,22 @@ def diagnose(
     )
 
 
-def pair_signal_to_noise(returns: Sequence[NDArray[np.float64]]) -> float:
-    """mean((r+ - r-)^2) / var(r+ + r-) over mirrored pairs, shape (pairs, 2) each.
+def pair_signal_to_noise(returns: NDArray[np.float64]) -> float:
+    """mean((r+ - r-)^2) / var(r+ + r-) over mirrored pairs, shape (pairs, 2).
 
     Where sigma times the slope says all, r+ and r- lie on either side of one value, and it is
     large; returns that have nothing to do with the direction give 1. NaN without mirrors, with
     fewer than two pairs, or where all sums are the same.
     """
-    if not returns or returns[0].shape[1] != 2:
+    pairs, members = returns.shape
+    if pairs < 2 or members != 2:
         return math.nan
-    plus, minus = np.concatenate(returns).T
-    if plus.size < 2:
-        return math.nan
+    plus, minus = returns.T
     with np.errstate(over="ignore", invalid="ignore"):  # a return may be as large as floats go
-        noise = float((plus + minus).var(ddof=1))
-        signal = float(np.square(plus - minus).mean())
+        sums, differences = plus + minus, plus - minus
+        sums -= sums.sum() / pairs
+        noise = float(sums @ sums) / (pairs - 1)
+        signal = float(differences @ differences) / pairs
     return signal / noise if noise > 0.0 else math.nan
 
 

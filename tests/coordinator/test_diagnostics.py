@@ -55,11 +55,11 @@ def test_a_sigma_for_each_parameter_is_measured_by_its_length() -> None:
 def test_pairs_tell_a_slope_from_noise() -> None:
     draw = np.random.default_rng(1)
     noise = draw.normal(size=(4000, 2))
-    assert pair_signal_to_noise([noise]) == pytest.approx(1.0, abs=0.15)
+    assert pair_signal_to_noise(noise) == pytest.approx(1.0, abs=0.15)
     slope = 5.0 * draw.normal(size=(4000, 1)) * [[1.0, -1.0]]
-    assert pair_signal_to_noise([noise + slope]) == pytest.approx(51.0, rel=0.15)  # (2 + 100) / 2
+    assert pair_signal_to_noise(noise + slope) == pytest.approx(51.0, rel=0.15)  # (2 + 100) / 2
     luck = 5.0 * draw.normal(size=(4000, 1))  # of the seed that both share
-    assert pair_signal_to_noise([noise + luck]) < 0.1
+    assert pair_signal_to_noise(noise + luck) < 0.1
 
 
 def test_what_tells_nothing_is_not_a_number() -> None:
@@ -71,10 +71,10 @@ def test_what_tells_nothing_is_not_a_number() -> None:
         found.tie_share,
         found.step_cosine,
         found.sigma_ratio,
-        pair_signal_to_noise([np.ones((5, 1))]),
-        pair_signal_to_noise([np.ones((1, 2))]),
-        pair_signal_to_noise([np.ones((5, 2))]),
-        pair_signal_to_noise([np.full((5, 2), 1e308)]),
+        pair_signal_to_noise(np.ones((5, 1))),
+        pair_signal_to_noise(np.ones((1, 2))),
+        pair_signal_to_noise(np.ones((5, 2))),
+        pair_signal_to_noise(np.full((5, 2), 1e308)),
     ):
         assert math.isnan(value)
 
