@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,12 +59,7 @@ class Row:
     @property
     def digest(self) -> str:
         """Names these settings: results of others are not mixed with theirs."""
-        plain = json.dumps([self.environment, self.settings, self._ends], sort_keys=True)
-        return hashlib.blake2b(plain.encode(), digest_size=6).hexdigest()
-
-    @property
-    def _ends(self) -> list[Any]:
-        return [self.updates, self.episodes, self.target, self.judged_every, self.judged]
+        return self.spec().digest.hex()
 
 
 CARTPOLE_GRU = "CartPole-v1, GRU with 367 parameters, 512 episodes an update, 25 updates"
