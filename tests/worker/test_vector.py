@@ -118,7 +118,7 @@ def heavier(**kwargs: Any) -> Any:
         ({"additional_wrappers": (ClipReward.wrapper_spec(min_reward=0.5),)}, False),
         ({"entry_point": heavier}, False),
     ],
-    ids=str,
+    ids=["plain", "same class", "shorter", "kwargs", "wrapped", "other maker"],
 )
 def test_an_id_that_stands_for_something_else_here_is_stepped_singly(registered, used, monkeypatch):
     known = dataclasses.replace(gymnasium.spec("CartPole-v1"), **registered)
