@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coordinator import presets_command
 from coordinator.flags import (
     Episodes,
     Hidden,
@@ -27,6 +28,7 @@ from coordinator.flags import (
     Policy,
     PoolPreset,
     Population,
+    PresetName,
     Quorum,
     Seconds,
     Seed,
@@ -75,6 +77,7 @@ def register(app: typer.Typer) -> None:
         name="host",
     )(host)
     app.command(epilog="Example: shoal demo CartPole-v1 --workers 2 --seed 1", name="demo")(demo)
+    presets_command.register(app)
     history_cli.register(app)
 
 
@@ -158,6 +161,7 @@ def host(
     minimise: Minimise = None,
     name: Name = None,
     seed: Seed = None,
+    preset: PresetName = None,
     policy: Policy = None,
     hidden: Hidden = None,
     strategy: Strategy = None,
@@ -206,6 +210,7 @@ def host(
             "--delegate": delegate,
             "--keep-returns": keep_returns or None,
             "--set": assignments,
+            "--preset": preset,
             "--pool": pool,
             "--init": init,
             **{f"{section} settings": values for section, values in flags.items()},
@@ -216,7 +221,7 @@ def host(
     if take_over and resume is None:
         raise ShoalError("--take-over goes on with a run: give its directory with --resume")
     if resume is not None:
-        _refuse_changes(resume, source, run_dir, pool, flags, assignments, init)
+        _refuse_changes(resume, source, run_dir, preset, pool, flags, assignments, init)
         run = runs.resume(resume, key, delegates, keep_returns)
     elif source is None and objective is None:
         raise ShoalError(
@@ -227,7 +232,7 @@ def host(
         from coordinator.composing import compose
 
         modules = tuple(allow_module or ())
-        spec, first = compose(source, flags, assignments or [], modules, pool, init)
+        spec, first = compose(source, flags, assignments or [], modules, pool, init, preset)
         run = runs.prepare(spec, run_dir, key, delegates, keep_returns, first)
     known = run.directory.remembered() if run.resumed else BrokerChoice()
     given: dict[str, Any] = {"broker": broker, "bind": bind, "port": port, "advertise": advertise}
@@ -367,6 +372,7 @@ def demo(
     run_dir: RunDir = None,
     name: Name = None,
     seed: Seed = None,
+    preset: PresetName = None,
     policy: Policy = None,
     hidden: Hidden = None,
     strategy: Strategy = None,
@@ -406,7 +412,7 @@ def demo(
     flags = spec_values(locals())
     registry.allow(allow_module or ())
     modules = tuple(allow_module or ())
-    spec, first = compose(source, flags, assignments or [], modules, pool, init)
+    spec, first = compose(source, flags, assignments or [], modules, pool, init, preset)
     run = prepare(spec, run_dir, first=first)
     console = Console(events=not quiet)
     console.say(
@@ -459,6 +465,7 @@ def _refuse_changes(
     resume: Path,
     source: str | None,
     run_dir: Path | None,
+    preset: str | None,
     pool: str | None,
     flags: dict[str, Any],
     assignments: list[str] | None,
@@ -470,6 +477,7 @@ def _refuse_changes(
     if run_dir is not None:
         raise ShoalError(f"--run-dir: --resume {resume} names the directory already; leave it out")
     changes = [source] if source is not None else []
+    changes += [f"--preset {preset}"] if preset is not None else []
     changes += [f"--pool {pool}"] if pool is not None else []
     changes += [f"--init {init}"] if init is not None else []
     for section, value in flags.items():

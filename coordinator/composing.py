@@ -6,12 +6,11 @@ import json
 import re
 import subprocess
 import sys
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from coordinator import preset_files
 from protocol import spec as run_spec
 from protocol import strategies
 from protocol.errors import ShoalError
@@ -22,6 +21,10 @@ if TYPE_CHECKING:
 
 AROUND_OPTIMIZERS = ("l2", "clip_norm", "lookahead_steps", "lookahead_alpha", "schedule")
 """Settings of an optimizer that mean the same for another kind."""
+SHAPING_SPACES = ("wrappers", "kwargs")
+"""Fields of an environment that its spaces depend on."""
+SPACES = ("observation", "action")
+"""What an environment says of itself."""
 DESCRIBE_TIMEOUT = 60.0
 """Seconds that an environment may take to tell its spaces."""
 
@@ -40,12 +43,14 @@ def compose(
     allowed: Sequence[str] = (),
     pool: str | None = None,
     init: Path | None = None,
+    preset: str | None = None,
 ) -> Composed:
     """The spec of a run, and its version 0 where the spec names it by a digest only.
 
     `pool` names a preset of how stragglers are dealt with; `source` is a TOML file or an
     environment id, None where an objective is given; `flags` are nested values, `assignments` are
-    `section.field=value` texts; later ones win. Spaces that nobody gave are read from the
+    `section.field=value` texts; later ones win. `preset` names the environment whose preset is
+    taken, in place of its own, or is "none". Spaces that nobody gave are read from the
     environment, in a process of its own: the coordinator never imports one. `allowed` modules may
     register environments there, and hold the policy's class or the objective. `init` is a file that
     holds the parameters to begin with.
@@ -53,18 +58,17 @@ def compose(
     Raises `SpecError` with the field, the value, the rule and the remedy.
     """
     given = run_spec.merge(flags, run_spec.settings(assignments))
+    if preset is not None and (source is None or source.endswith(".toml")):
+        raise SpecError(
+            f"--preset {preset[:80]}: {source or 'an objective'} takes none: leave --preset out"
+        )
     base: dict[str, Any]
     if source is None:
         base = {}
     elif source.endswith(".toml"):
         base = run_spec.load(Path(source))
     else:
-        base = preset(source) or {"environment": {"id": source}}
-        if _is_module(given):
-            base.pop("policy", None)  # it is of another kind
-        if _strategy(given) not in (None, _strategy(base) or StrategySpec().kind):
-            for table in ("strategy", "optimizer"):
-                base.pop(table, None)  # found for another one
+        base = _without_stale_choices(_preset(source, preset), given)
     if pool is not None:
         base = _with_pool(pool, base, source or "the run")
     fitting = _without_other_optimizer(_without_stale_spaces(base, given), given)
@@ -78,7 +82,7 @@ def compose(
     environment = raw.get("environment")
     if not isinstance(environment, dict) or not isinstance(environment.get("id"), str):
         raise SpecError(f"{source} names no environment: add [environment] with its id")
-    if "observation" not in environment or "action" not in environment:
+    if not set(SPACES) <= set(environment):
         raw = run_spec.merge(_described(environment, allowed), raw)
     raw.setdefault("name", default_name(environment["id"]))
     composed = Composed(*_begun(raw, allowed))
@@ -102,17 +106,42 @@ def _begun(raw: Mapping[str, Any], allowed: Sequence[str]) -> tuple[RunSpec, Sta
     return run_spec.parse(raw), None
 
 
-def preset(environment: str) -> dict[str, Any] | None:
-    """The values of the preset for this environment id, or None."""
-    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,128}", environment):
-        return None
-    file = resources.files("coordinator") / "presets" / f"{environment}.toml"
-    return tomllib.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
-
-
 def default_name(environment: str) -> str:
     """A run name made of an environment id."""
     return re.sub(r"[^a-z0-9]+", "-", environment.lower()).strip("-")[:40].strip("-") or "run"
+
+
+def _preset(environment: str, named: str | None) -> dict[str, Any]:
+    """What a run of this environment begins with. Raises `SpecError` for an unknown name."""
+    if named == preset_files.NO_PRESET:
+        return {"environment": {"id": environment}}
+    if named is None or named == environment:
+        own = preset_files.find(environment)
+        return {"environment": {"id": environment}} if own is None else own.values
+    other = preset_files.named(named).values
+    other.pop("stop", None)  # that environment's target
+    around = {key: value for key, value in other["environment"].items() if key not in SPACES}
+    return {**other, "environment": {**around, "id": environment}}
+
+
+def _without_stale_choices(base: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """A preset's values, less those that were found for what the user replaces."""
+    stale = set()
+    if _is_module(given):
+        stale |= {"policy"}  # it is of another kind
+    if _strategy(given) not in (None, _strategy(base) or StrategySpec().kind):
+        stale |= {"strategy", "optimizer"}
+    left = {table: values for table, values in base.items() if table not in stale}
+    changed = given.get("policy")
+    if (
+        isinstance(changed, Mapping)
+        and "hidden" in changed
+        and "hidden" not in base.get("policy", {})
+    ):
+        # Layers were asked for, and the preset's kind has none.
+        kept = {key: value for key, value in left.get("policy", {}).items() if key != "kind"}
+        left["policy"] = kept
+    return left
 
 
 def _is_module(raw: Mapping[str, Any]) -> bool:
@@ -152,11 +181,13 @@ def _with_pool(name: str, base: Mapping[str, Any], source: str) -> dict[str, Any
 
 
 def _without_stale_spaces(base: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """`base`, less the spaces of its environment where that gets other wrappers."""
+    """`base`, less the spaces of its environment where that gets other wrappers or arguments."""
     around, within = changes.get("environment"), base.get("environment")
-    if not (isinstance(around, Mapping) and "wrappers" in around and isinstance(within, Mapping)):
+    if not (isinstance(around, Mapping) and isinstance(within, Mapping)):
         return base
-    left = {key: value for key, value in within.items() if key not in ("observation", "action")}
+    if all(around.get(field, within.get(field)) == within.get(field) for field in SHAPING_SPACES):
+        return base
+    left = {key: value for key, value in within.items() if key not in SPACES}
     return {**base, "environment": left}
 
 

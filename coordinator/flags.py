@@ -86,6 +86,15 @@ PoolPreset = Annotated[
         "async for nobody; what the run file or a flag says itself still wins.",
     ),
 ]
+PresetName = Annotated[
+    str | None,
+    typer.Option(
+        "--preset",
+        metavar="ENV|none",
+        help="Begin with the preset of this environment, not with ENV's own; none: with the plain "
+        "defaults. shoal presets lists them.",
+    ),
+]
 Target = Annotated[
     float | None,
     typer.Option(help="Mean return of the unperturbed policy over fresh episodes: ends the run."),

@@ -22,8 +22,7 @@ most used fields, `--set section.field=value` any of them. What is left out has 
 are read from the environment. A run's spec is public and never changes; its directory keeps it as
 `spec.toml`.
 
-Tables marked *preset* have other defaults for environments that Shoal has a preset for
-(`coordinator/presets/`).
+Tables marked *preset* have other defaults for environments that have a [preset](presets.md).
 """
 SPACES = """### Spaces
 
@@ -90,7 +89,7 @@ SECTIONS = (
     ("centre", spec.CentreSpec),
     ("stop", spec.StopSpec),
 )
-PRESET = {"policy", "strategy", "optimizer", "stop"}
+PRESET = {"policy", "strategy", "optimizer", "normalizer", "centre", "stop"}
 
 
 def remarks(section: type[msgspec.Struct]) -> dict[str, str]:

@@ -108,9 +108,21 @@ IN_WORDS: dict[str, Mistake] = {
         lambda p: ["host", "--resume", p.at("taken"), "--pool", "async"],
         "so --pool async can't be given: shoal fork",
     ),
+    "resume with a preset": (
+        lambda p: ["host", "--resume", p.at("taken"), "--preset", "none"],
+        "so --preset none can't be given: shoal fork",
+    ),
     "standby with a preset of the pool": (
         lambda p: ["host", "--standby", "mqtt://127.0.0.1:1/a", "--pool", "async"],
         "leave out --pool",
+    ),
+    "standby with a preset": (
+        lambda p: ["host", "--standby", "mqtt://127.0.0.1:1/a", "--preset", "none"],
+        "leave out --preset",
+    ),
+    "unknown preset, demo": (
+        lambda p: ["demo", "--preset", "Nowhere"],
+        "no preset for 'Nowhere': there are",
     ),
     "demo with an unknown preset of the pool": (
         lambda p: ["demo", "--pool", "wild"],

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-import tomllib
-from importlib import resources
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
 
 from coordinator import composing, flags
-from coordinator.composing import default_name, preset
+from coordinator.composing import default_name
 from coordinator.pool.presets import PRESETS
 from protocol import optimizers
 from protocol import spec as run_spec
+from protocol.errors import ShoalError
 from protocol.spaces import Box, Discrete
-from protocol.spec import RunSpec, SpecError
+from protocol.spec import PolicySpec, RunSpec, SpecError, StrategySpec
 
 SPACES = """
 [environment]
@@ -111,19 +110,10 @@ def test_a_preset_that_the_run_file_overrides_whole_is_a_mistake(tmp_path: Path)
         compose(source, {}, pool="async")
 
 
-@pytest.mark.parametrize(
-    "name", [file.name for file in (resources.files("coordinator") / "presets").iterdir()]
-)
-def test_every_preset_is_a_whole_spec(name: str) -> None:
-    environment = name.removesuffix(".toml")
-    spec = compose(environment, {})
-    assert spec.environment.id == environment
-    assert spec.stop.target is not None
-
-
 def test_environment_without_preset_tells_its_spaces_and_target() -> None:
-    spec = compose("Acrobot-v1", {})
+    spec = compose("Acrobot-v1", {}, preset="none")
     assert spec.name == "acrobot-v1"
+    assert spec.strategy == StrategySpec() and spec.policy == PolicySpec()
     assert spec.environment.observation == Box(shape=(6,))
     assert spec.environment.action == Discrete(n=3)
     assert spec.stop.target == -100.0
@@ -148,7 +138,41 @@ def test_environment_is_asked_in_its_wrappers(tmp_path: Path) -> None:
 
 
 def test_target_that_was_given_is_kept(tmp_path: Path) -> None:
-    assert compose("Acrobot-v1", {"stop": {"target": -80.0}}).stop.target == -80.0
+    target = {"stop": {"target": -80.0}}
+    assert compose("Acrobot-v1", target, preset="none").stop.target == -80.0
+
+
+def test_the_preset_of_another_environment_gives_all_but_its_spaces_and_target() -> None:
+    spec = compose("Acrobot-v1", {}, preset="CartPole-v1")
+    assert (spec.environment.id, spec.stop.target) == ("Acrobot-v1", -100.0)
+    assert spec.environment.observation == Box(shape=(6,))
+    assert spec.optimizer == compose("CartPole-v1", {}).optimizer
+    with pytest.raises(ShoalError, match=r"no preset for 'CartPol-v1': did you mean CartPole-v1"):
+        compose("Acrobot-v1", {}, preset="CartPol-v1")
+
+
+def test_a_run_file_and_an_objective_take_no_preset(tmp_path: Path) -> None:
+    source = run_file(tmp_path, SPACES)
+    with pytest.raises(SpecError, match=r"--preset none: .*run.toml.* leave --preset out"):
+        compose(source, {}, preset="none")
+    with pytest.raises(SpecError, match=r"--preset none: an objective takes none: leave"):
+        compose(None, {}, preset="none")
+
+
+def test_layers_that_are_asked_for_win_over_a_preset_without() -> None:
+    linear = compose("MountainCarContinuous-v0", {})
+    assert linear.policy.kind == "linear"
+    layered = compose("MountainCarContinuous-v0", {"policy": {"hidden": [8]}})
+    assert (layered.policy.kind, layered.policy.hidden) == ("mlp", (8,))
+    assert layered.policy.initialisation == linear.policy.initialisation == "zero"
+    said = {"policy": {"kind": "linear", "hidden": [8]}}
+    assert compose("MountainCarContinuous-v0", said).policy.kind == "linear"
+
+
+def test_arguments_of_an_environment_make_its_presets_spaces_stale() -> None:
+    moved = "environment.kwargs={exclude_current_positions_from_observation = false}"
+    assert compose("Swimmer-v5", {}).environment.observation == Box(shape=(8,))
+    assert compose("Swimmer-v5", {}, [moved]).environment.observation == Box(shape=(10,))
 
 
 def test_spaces_in_a_run_file_need_no_environment(tmp_path: Path) -> None:
@@ -158,8 +182,14 @@ def test_spaces_in_a_run_file_need_no_environment(tmp_path: Path) -> None:
 
 def test_spec_written_as_toml_composes_to_itself(tmp_path: Path) -> None:
     spec = compose(
-        "CartPole-v1",
-        {"environment": {"kwargs": {"a": 1.5, "b": True, "c": 'quo"te\\d', "d": -3}}},
+        run_file(tmp_path, SPACES),
+        {
+            "environment": {
+                "observation": {"kind": "box", "shape": [3]},
+                "action": {"kind": "discrete", "n": 2},
+                "kwargs": {"a": 1.5, "b": True, "c": 'quo"te\\d', "d": -3},
+            }
+        },
         ["policy.hidden=[8, 4]", "stop.seconds=1.5", "normalizer.enabled=true"],
     )
     assert compose(run_file(tmp_path, run_spec.to_toml(spec)), {}) == spec
@@ -206,16 +236,7 @@ def test_environment_that_takes_too_long_asks_for_a_run_file(
 ) -> None:
     monkeypatch.setattr(composing, "DESCRIBE_TIMEOUT", 0.01)
     with pytest.raises(SpecError, match="did not tell its spaces within 0 s: give"):
-        compose("Acrobot-v1", {})
-
-
-def test_presets_are_found_by_name_alone() -> None:
-    for name in ("../presets/CartPole-v1", "/etc/passwd", "", ".", "..", "gymnasium:CartPole-v1"):
-        assert preset(name) is None
-    found = preset("CartPole-v1")
-    assert found is not None
-    file = resources.files("coordinator") / "presets" / "CartPole-v1.toml"
-    assert found == tomllib.loads(file.read_text())
+        compose("Acrobot-v1", {}, preset="none")
 
 
 @pytest.mark.parametrize(
