@@ -11,7 +11,7 @@ from typing import get_args
 
 import msgspec
 
-from protocol import schedules, spaces, spec, wrappers
+from protocol import objective, schedules, spaces, spec, wrappers
 from protocol.tables import describe
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "run-spec.md"
@@ -79,7 +79,7 @@ to count its own; `max_steps` counts the policy's.
 SECTIONS = (
     ("", spec.RunSpec),
     ("environment", spec.EnvironmentSpec),
-    ("objective", spec.ObjectiveSpec),
+    ("objective", objective.ObjectiveSpec),
     ("policy", spec.PolicySpec),
     ("strategy", spec.StrategySpec),
     ("optimizer", spec.OptimizerSpec),

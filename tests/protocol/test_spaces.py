@@ -1,6 +1,7 @@
 import math
 import re
 import textwrap
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def test_any_spaces_come_back_from_bytes_and_from_toml(observation: Space, actio
     made = with_spaces(observation=plain(observation), action=plain(action))
     assert made.environment.observation == observation and made.environment.action == action
     assert spec.from_bytes(spec.to_bytes(made)) == made
-    assert spec.parse(spec.tomllib.loads(spec.to_toml(made))) == made
+    assert spec.parse(tomllib.loads(spec.to_toml(made))) == made
     assert spaces.fits(observation, observation)
     assert sum(part.size for part in spaces.leaves(observation)) == observation.size
 
@@ -202,7 +203,7 @@ def test_a_space_is_no_bigger_than_it_says() -> None:
 def test_the_examples_in_the_document_are_valid() -> None:
     document = (Path(__file__).parents[2] / "docs" / "run-spec.md").read_text(encoding="utf-8")
     texts = re.findall(r"(?:^    .*\n)+", document, re.MULTILINE)
-    robot, racing = (spec.tomllib.loads(textwrap.dedent(text)) for text in texts[:2])
+    robot, racing = (tomllib.loads(textwrap.dedent(text)) for text in texts[:2])
     made = with_spaces(**robot["environment"])
     assert (made.environment.observation.size, made.environment.action.size) == (66, 4)
     made = with_spaces(**racing["environment"])

@@ -146,7 +146,7 @@ def specs(draw: st.DrawFn) -> RunSpec:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(specs())
 def test_a_spec_comes_back_from_bytes_and_from_toml(spec: RunSpec) -> None:
     data = run_spec.to_bytes(spec)
