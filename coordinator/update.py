@@ -75,7 +75,7 @@ def make_signed(
     for candidate in _less_and_less(closed):
         try:
             made = make(spec, rules, before, leader.epoch, candidate)
-        except (ValueError, OverflowError) as error:
+        except (ValueError, ArithmeticError) as error:
             raise UpdateError(f"the run can't go on: {error}") from None
         said = msgspec.structs.replace(
             made.update,
@@ -107,7 +107,7 @@ def told(judged: Sequence[CentreJudged]) -> tuple[messages.Judged, ...]:
 def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: CloseBatch) -> Made:
     """The update `before.version` -> + 1 of these contributions; the same in any order of them.
 
-    Raises ValueError or OverflowError where `protocol.state.apply` does.
+    Raises ValueError or ArithmeticError where `protocol.state.apply` does.
     """
     contributions = sorted(closed.contributions, key=lambda part: (*_group(spec, part), part.first))
     cohorts = _cohorts(spec, before.version, contributions)

@@ -144,7 +144,7 @@ def follow(spec: RunSpec, rules: Arithmetic, before: State, update: Update) -> S
         )
     try:
         after = state.apply(rules, before, terms(spec, update))
-    except (ValueError, OverflowError) as error:
+    except (ValueError, ArithmeticError) as error:
         raise WireError(f"update {update.version} can't be applied: {error}") from None
     got = state.params_digest(after.theta)
     if update.digest_after != got:

@@ -20,6 +20,7 @@ from protocol.normalizer import NormalizerState, ObservationSums
 from protocol.optimizers import Optimizer, Slots, Vector
 from protocol.optimizers.base import blocks
 from protocol.strategies import Adapted, OpenAIES, Strategy, Sums
+from protocol.strategies.base import LARGEST_SIGMA
 
 DIGEST_BYTES = 16
 _SMALLEST = 5e-324
@@ -331,14 +332,18 @@ def _exact_squares(
     arithmetic: Arithmetic, cohorts: Sequence[CohortTerms]
 ) -> tuple[NDArray[np.int64], int]:
     """The sum over the squares of the noise, less one each, and the sum of the weights alone."""
-    rows = [(c, c.squares * c.multiplier) for c in cohorts if c.squares is not None]
-    noise.require_exact_moment(sum(noise.magnitude(row) for _, row in rows))
+    rows = [(cohort, cohort.squares) for cohort in cohorts if cohort.squares is not None]
+    noise.require_exact_moment(sum(c.multiplier * noise.magnitude(row) for c, row in rows))
     total = np.zeros(arithmetic.size, dtype=np.int64)
     for cohort, row in rows:
         total += noise.second_moment(
-            arithmetic.noise, arithmetic.run_seed, cohort.first_direction, row, arithmetic.size
+            arithmetic.noise,
+            arithmetic.run_seed,
+            cohort.first_direction,
+            row * cohort.multiplier,
+            arithmetic.size,
         )
-    return total, sum(int(row.sum()) for _, row in rows)
+    return total, sum(cohort.multiplier * int(row.sum()) for cohort, row in rows)
 
 
 def _exact_sum(arithmetic: Arithmetic, cohorts: Sequence[CohortTerms]) -> NDArray[np.int64]:
@@ -395,12 +400,12 @@ def _require_fitting(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -
         raise ValueError(f"weights of squares in a run of {strategy.kind}: {rule}")
     if not all(map(math.isfinite, terms.scalars)):
         raise ValueError(f"scalars {terms.scalars}: must be finite")
-    if not (math.isfinite(terms.scale) and math.isfinite(terms.learning_rate)):
-        raise ValueError(
-            f"scale {terms.scale}, learning rate {terms.learning_rate}: must be finite"
-        )
-    if not (math.isfinite(terms.sigma) and terms.sigma > 0.0):
-        raise ValueError(f"sigma {terms.sigma}: must be finite and above 0")
+    if not math.isfinite(terms.scale):
+        raise ValueError(f"scale {terms.scale}: must be finite")
+    if not (math.isfinite(terms.learning_rate) and terms.learning_rate >= 0.0):
+        raise ValueError(f"learning rate {terms.learning_rate}: must be finite and 0 or more")
+    if not 0.0 < terms.sigma <= LARGEST_SIGMA:
+        raise ValueError(f"sigma {terms.sigma}: must be above 0, and at most {LARGEST_SIGMA:g}")
     if terms.episodes < 0 or terms.steps < 0:
         raise ValueError(f"{terms.episodes} episodes, {terms.steps} steps: must be 0 or more")
     if terms.observations and state.normalizer is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -223,8 +224,13 @@ class Gradient:
 
     @classmethod
     def of(cls, values: Vector) -> Gradient:
-        """Of real numbers, in integers below 2**52 of the largest: nearer than float64 adds up."""
+        """Of real numbers, in integers below 2**52 of the largest: nearer than float64 adds up.
+
+        Raises ValueError where one is NaN or infinite: machines make different integers of these.
+        """
         largest = float(np.abs(values).max(initial=0.0))
+        if not math.isfinite(largest):
+            raise ValueError("a gradient with NaN or infinity: must be finite")
         if largest == 0.0:
             return cls(np.zeros(values.size, dtype=np.int64), 1.0)
         peak = float(1 << 52)

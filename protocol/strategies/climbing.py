@@ -85,8 +85,11 @@ def best(cohorts: Sequence[Cohort], most: int) -> tuple[Returns, NDArray[np.int6
 
 
 def above_worst(values: NDArray[np.float64], chosen: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How far the chosen returns are above the worst of all, in integers, the largest `PEAK`."""
+    """How far the chosen returns are above the worst of all, in integers, the largest `PEAK`; 1
+    each where that is too little to be told by a float64."""
     above = values[chosen] / 2.0 - values.min() / 2.0
+    if above.max() == 0.0:
+        return np.ones(chosen.size, dtype=np.int64)
     return np.rint(above / above.max() * PEAK).astype(np.int64)
 
 

@@ -111,6 +111,11 @@ def clipped(returns: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.clip(returns, mean - CLIP * deviation, mean + CLIP * deviation)
 
 
+def in_units(values: NDArray[np.float64], unit: float) -> NDArray[np.float64]:
+    """The values divided by the unit; all 0 where returns are so near that it rounds to 0."""
+    return values / unit if unit > 0.0 else np.zeros_like(values)
+
+
 @shaping
 class CentredRanks(Shaping):
     """Ranks from -0.5 to 0.5, ties shared (Salimans et al. 2017)."""
@@ -134,7 +139,7 @@ class ZScore(Shaping):
         """See `Shaping.utilities`."""
         values = clipped(returns)
         mean, deviation = moments(values)
-        return quantised((values - mean) / deviation)
+        return quantised(in_units(values - mean, deviation))
 
 
 @shaping
@@ -172,4 +177,4 @@ class Normalised(Shaping):
     def utilities(returns: NDArray[np.float64]) -> Shaped:
         """See `Shaping.utilities`."""
         values = clipped(returns)
-        return quantised((values - moments(values)[0]) / (values.max() - values.min()))
+        return quantised(in_units(values - moments(values)[0], values.max() - values.min()))

@@ -221,6 +221,8 @@ HOSTILE: dict[str, Update] = {
     "a step that is not a number": broken(learning_rate=float("nan")),
     "a sigma of nothing": broken(sigma=0.0),
     "a negative sigma": broken(sigma=-1.0),
+    "a sigma beyond what members are made with": broken(sigma=3.5e38),
+    "a negative learning rate": broken(learning_rate=-1e-3),
     "observations where there is no normaliser": broken(
         observed=(Observed(2, normalizer.to_bytes(normalizer.no_observations(4))),)
     ),
