@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
-import subprocess
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coordinator import preset_files
+from coordinator.describing import Question, as_json, ask
 from protocol import spec as run_spec
 from protocol import strategies
 from protocol.errors import ShoalError
@@ -208,8 +206,6 @@ def _described(environment: Mapping[str, Any], allowed: Sequence[str]) -> dict[s
     """Spaces and usual target of the environment, as spec values; asks a process of its own."""
     name = environment["id"]
     said = _ask(name, environment, allowed)
-    if "error" in said:
-        raise SpecError(str(said["error"]))
     described: dict[str, Any] = {
         "environment": {"observation": said["observation"], "action": said["action"]}
     }
@@ -225,33 +221,17 @@ def _described(environment: Mapping[str, Any], allowed: Sequence[str]) -> dict[s
 
 def _ask(name: str, environment: Mapping[str, Any], allowed: Sequence[str]) -> dict[str, Any]:
     """What the environment says of itself."""
-    command = [sys.executable, "-m", "worker.describe"]
-    for field, otherwise in (("kwargs", {}), ("wrappers", [])):
-        command.append(f"--{field}={_as_json(field, environment.get(field, otherwise))}")
-    command += [*(f"--allow-module={module}" for module in allowed), "--", name]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DESCRIBE_TIMEOUT)
-    except subprocess.TimeoutExpired:
-        raise SpecError(
-            f"{name} did not tell its spaces within {DESCRIBE_TIMEOUT:.0f} s: "
-            "give environment.observation and environment.action in a run file"
-        ) from None
-    except (OSError, ValueError) as error:  # a name too long for a command, or with a NUL
-        raise SpecError(f"environment.id {name[:80]!r} can't be asked for: {error}") from None
-    try:
-        said = json.loads(done.stdout.strip().splitlines()[-1])
-    except (IndexError, ValueError):
-        said = None
-    if not isinstance(said, dict):
-        reason = " ".join(done.stderr.split())[-300:] or f"exit code {done.returncode}"
-        raise SpecError(f"{name} can't be made here: {reason}")
-    return said
-
-
-def _as_json(field: str, value: Any) -> str:
-    try:
-        return json.dumps(value)
-    except (TypeError, ValueError):
-        raise SpecError(
-            f"environment.{field} is {value!r}: it must be made of numbers, texts and booleans"
-        ) from None
+    arguments = [
+        f"--{field}={as_json(f'environment.{field}', environment.get(field, otherwise))}"
+        for field, otherwise in (("kwargs", {}), ("wrappers", []))
+    ]
+    return ask(
+        Question(
+            "worker.describe",
+            f"the environment {name}",
+            [*arguments, "--", name],
+            DESCRIBE_TIMEOUT,
+            "give environment.observation and environment.action in a run file",
+            allowed,
+        )
+    )

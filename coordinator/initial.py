@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from coordinator.describing import Question, ask
 from protocol import replay, snapshot, state
 from protocol import spec as run_spec
 from protocol.networks import Tensor
@@ -26,7 +24,6 @@ MOST_TOLD = 6
 """Differences between a file and a policy that are told of."""
 STATISTICS = "observation."
 """Begins the names of what a policy file holds beside parameters."""
-UNKNOWN_DIGEST = "0" * 32
 
 Tensors = Mapping[str, NDArray[np.float32]]
 
@@ -38,13 +35,14 @@ def begin(spec: RunSpec, file: Path) -> tuple[RunSpec, State]:
     """
     found = read(file)
     theta = matched(spec.tensors, found.tensors, file, ordered=found.ordered)
-    given = msgspec.structs.replace(
-        spec.policy, initialisation="given", initial_digest=UNKNOWN_DIGEST
-    )
-    spec = msgspec.structs.replace(spec, policy=given)
+    return given(spec, theta)
+
+
+def given(spec: RunSpec, theta: NDArray[np.float32]) -> tuple[RunSpec, State]:
+    """The spec of a run that begins with these parameters, and its version 0."""
     first = state.initial_state(replay.arithmetic(spec), theta, spec.strategy.sigma_at(0))
     digest = snapshot.state_digest(first).hex()
-    policy = msgspec.structs.replace(spec.policy, initial_digest=digest)
+    policy = msgspec.structs.replace(spec.policy, initialisation="given", initial_digest=digest)
     spec = msgspec.structs.replace(spec, policy=policy)
     return run_spec.parse(run_spec.to_plain(spec)), first
 
@@ -131,19 +129,14 @@ def _safetensors(file: Path) -> Tensors:
 
 def _convert(file: Path, out: Path) -> list[str]:
     """Have a process of its own read a state dict: the coordinator never imports PyTorch."""
-    command = [sys.executable, "-m", "worker.read_state_dict", f"--out={out}", "--", str(file)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=READ_TIMEOUT)
-    except subprocess.TimeoutExpired:
-        raise SpecError(
-            f"--init {file} was not read within {READ_TIMEOUT:.0f} s: give a smaller file"
-        ) from None
-    try:
-        said = json.loads(done.stdout.strip().splitlines()[-1])
-        if "error" in said:
-            raise SpecError(str(said["error"]))
-        names: list[str] = said["names"]
-        return names
-    except (IndexError, KeyError, ValueError):
-        reason = " ".join(done.stderr.split())[-300:] or f"exit code {done.returncode}"
-        raise SpecError(f"--init {file} can't be read: {reason}") from None
+    said = ask(
+        Question(
+            "worker.read_state_dict",
+            f"--init {file}",
+            [f"--out={out}", "--", str(file)],
+            READ_TIMEOUT,
+            "give a smaller file",
+        )
+    )
+    names: list[str] = said["names"]
+    return names

@@ -5,12 +5,10 @@ The coordinator never imports a user's module.
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from coordinator.describing import Question, as_json, ask
 from protocol import spec as run_spec
 from protocol.spec import SpecError
 
@@ -42,26 +40,14 @@ def begin(raw: Mapping[str, Any], allowed: Sequence[str]) -> dict[str, Any]:
 
 
 def _takes_seed(objective: Any, allowed: Sequence[str]) -> bool:
-    try:
-        command = [sys.executable, "-m", "worker.describe_objective"]
-        command += [f"--allow-module={module}" for module in allowed]
-        command += ["--", json.dumps(objective)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=DESCRIBE_TIMEOUT)
-    except subprocess.TimeoutExpired:
-        raise SpecError(
-            f"the module of the objective was not imported within {DESCRIBE_TIMEOUT:.0f} s: let "
-            "it do less when it is imported, or give centre.episodes"
-        ) from None
-    except (OSError, TypeError, ValueError) as error:
-        raise SpecError(
-            f"the objective {str(objective)[:80]!r} can't be asked for ({error}): give it a "
-            "function and a number of parameters"
-        ) from None
-    try:
-        said = json.loads(done.stdout.strip().splitlines()[-1])
-        if "error" in said:
-            raise SpecError(str(said["error"]))
-        return bool(said["seeded"])
-    except (IndexError, KeyError, TypeError, ValueError):
-        reason = " ".join(done.stderr.split())[-300:] or f"exit code {done.returncode}"
-        raise SpecError(f"the objective can't be imported here: {reason}") from None
+    said = ask(
+        Question(
+            "worker.describe_objective",
+            f"the objective {str(objective)[:80]!r}",
+            ["--", as_json("objective", objective)],
+            DESCRIBE_TIMEOUT,
+            "let its module do less when it is imported, or give centre.episodes",
+            allowed,
+        )
+    )
+    return bool(said["seeded"])

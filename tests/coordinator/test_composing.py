@@ -235,7 +235,7 @@ def test_environment_that_takes_too_long_asks_for_a_run_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(composing, "DESCRIBE_TIMEOUT", 0.01)
-    with pytest.raises(SpecError, match="did not tell its spaces within 0 s: give"):
+    with pytest.raises(SpecError, match="told nothing within 0 s: give"):
         compose("Acrobot-v1", {}, preset="none")
 
 
