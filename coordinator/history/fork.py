@@ -22,7 +22,7 @@ import numpy as np
 from coordinator.directory import RunDirectory
 from coordinator.history.past import HistoryError, Past
 from coordinator.log import ROOT, UpdateLog
-from protocol import normalizer, replay, snapshot
+from protocol import normalizer, replay, snapshot, strategies
 from protocol import spec as run_spec
 from protocol.identity import Identity, new_secret, run_id
 from protocol.normalizer import NormalizerState
@@ -86,7 +86,7 @@ def changed_spec(old: RunSpec, version: int, changes: Mapping[str, Any]) -> RunS
     """
     _require_ours(changes)
     begins = {"initialisation": "given", "initial_digest": _NO_DIGEST_YET}
-    raw = run_spec.merge(run_spec.to_plain(old), {"seed": next_seed(old.seed, version)})
+    raw = run_spec.merge(_without_strange(old, changes), {"seed": next_seed(old.seed, version)})
     spec = run_spec.parse(run_spec.merge(run_spec.merge(raw, changes), {"policy": begins}))
     if spec.tensors != old.tensors:
         raise HistoryError(
@@ -95,6 +95,31 @@ def changed_spec(old: RunSpec, version: int, changes: Mapping[str, Any]) -> RunS
             "environment as they are, or begin a new run with `shoal host`"
         )
     return spec
+
+
+def _without_strange(old: RunSpec, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The plain values of the old spec; where the strategy or the optimizer changes, without what
+    the new one has no such setting for, which nobody could take back."""
+    plain = run_spec.to_plain(old)
+    kind = _new_kind(plain, changes, "strategy")
+    if kind in strategies.STRATEGIES:
+        chosen = strategies.get(kind)
+        known = set(chosen.settings())
+        if chosen.needs_gaussian:
+            plain["strategy"].pop("schedule", None)
+        for name in ("arguments", *old.strategy.own):
+            if name not in known:
+                plain["strategy"].pop(name, None)
+    if _new_kind(plain, changes, "optimizer"):
+        plain["optimizer"].pop("arguments", None)
+    return plain
+
+
+def _new_kind(plain: Mapping[str, Any], changes: Mapping[str, Any], table: str) -> str:
+    """The kind that a table of the spec changes to; empty where it stays."""
+    values = changes.get(table)
+    kind = values.get("kind") if isinstance(values, Mapping) else None
+    return kind if isinstance(kind, str) and kind != plain[table]["kind"] else ""
 
 
 def carried_over(old: RunSpec, new: RunSpec, origin: State) -> State:

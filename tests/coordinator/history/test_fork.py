@@ -9,7 +9,7 @@ import pytest
 
 from coordinator import host
 from coordinator.directory import DirectoryError
-from coordinator.history.fork import Forked, changes_of, fork, next_seed
+from coordinator.history.fork import Forked, changed_spec, changes_of, fork, next_seed
 from coordinator.history.past import HistoryError, opened
 from coordinator.history.rebuild import rebuild
 from coordinator.history.verify import verify_directory
@@ -17,6 +17,7 @@ from protocol import replay
 from protocol.errors import ShoalError
 from protocol.snapshot import state_digest
 from protocol.state import State, params_hash
+from tests.coordinator import runs
 from tests.coordinator.history.conftest import lead, spec
 from tests.coordinator.test_log import largest_file
 
@@ -150,3 +151,22 @@ def test_taken_directory_is_left_alone(forked: Forking, tmp_path: Path) -> None:
         forked(10)
     with pytest.raises(HistoryError, match="has reached version 70"):
         forked(99, to="other")
+
+
+def test_settings_that_another_strategy_does_not_have_are_left_behind() -> None:
+    step = {"kind": "sgd", "learning_rate": 1.0, "momentum": 0.0}
+    climbing = {"kind": "hill-climbing", "elites": 0.5, "sigma_worse": 0.5, "noise": "gaussian"}
+    old = runs.spec_of(strategy=climbing, optimizer=step)
+    assert changed_spec(old, 3, {}).strategy == old.strategy
+    made = changed_spec(old, 3, changes_of(["strategy.kind=openai-es", "optimizer.kind=adam"]))
+    assert made.strategy.own == {} and made.optimizer.kind == "adam"
+    kept = changed_spec(old, 3, changes_of(["strategy.kind=cem", "strategy.extra_noise=0"]))
+    assert kept.strategy.own == {"elites": 0.5, "extra_noise": 0.0}
+    schedule = {"kind": "linear", "updates": 5, "floor": 0.1}
+    shaped = {"shaping": "raw", "noise": "gaussian", "schedule": schedule}
+    falling = runs.spec_of(strategy=shaped, optimizer=step)
+    assert changed_spec(falling, 3, changes_of(["strategy.kind=snes"])).strategy.own == {}
+    with pytest.raises(ShoalError, match=r"strategy\.elites is given"):
+        changed_spec(old, 3, changes_of(["strategy.kind=snes", "strategy.elites=0.5"]))
+    with pytest.raises(ShoalError, match="nothing"):
+        changed_spec(old, 3, changes_of(["strategy.kind=nothing"]))
