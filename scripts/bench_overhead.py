@@ -76,12 +76,17 @@ class Case:
     flags: tuple[str, ...]
     warm: int
     counted: int
+    preset: str | None = None
 
 
 CASES = {
     "CartPole-v1": Case("CartPole-v1", ("--population", "512"), 14, 12),
     "HalfCheetah-v5": Case(
-        "HalfCheetah-v5", ("--population", "64", "--normalize", "--policy", "linear"), 2, 8
+        "HalfCheetah-v5",
+        ("--population", "64", "--normalize", "--policy", "linear"),
+        2,
+        8,
+        preset="none",
     ),
 }
 """HalfCheetah with the linear policy and the normaliser of Mania et al. 2018 (ARS)."""
@@ -288,7 +293,7 @@ async def evaluate(processes: list[Evaluators], spec: RunSpec, state: State, cou
 def run_file(case: Case, run_dir: Path) -> Path:
     """Write the spec of a run that evaluates no centre: not even version 0 is judged, which may
     come in the middle of what counts."""
-    spec = compose(case.environment, {}).spec
+    spec = compose(case.environment, {}, preset=case.preset).spec
     centre = replace(spec.centre, evaluate_every=0)
     path = run_dir.with_suffix(".toml")
     path.write_text(to_toml(replace(spec, centre=centre, stop=StopSpec(updates=ENDLESS))))
