@@ -26,6 +26,11 @@ def allow(modules: Iterable[str]) -> None:
     _allowed.update(modules)
 
 
+def is_within(module: str, allowed: Iterable[str]) -> bool:
+    """Whether a module is one of the allowed ones, or lies in one."""
+    return any(module == one or module.startswith(f"{one}.") for one in allowed)
+
+
 class Registry(Mapping[str, type[Kind]], Generic[Kind]):
     """Classes by the name that a run spec has for them.
 
@@ -109,6 +114,4 @@ class Registry(Mapping[str, type[Kind]], Generic[Kind]):
 
 
 def _may_load(module: str) -> bool:
-    return ANY in _allowed or any(
-        module == allowed or module.startswith(f"{allowed}.") for allowed in _allowed
-    )
+    return ANY in _allowed or is_within(module, _allowed)

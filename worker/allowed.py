@@ -8,6 +8,7 @@ from typing import Any
 
 from protocol.errors import ShoalError
 from protocol.policies import package
+from protocol.registry import is_within
 from worker.evaluation.words import words_of
 
 FAILURES = (Exception, SystemExit)
@@ -18,7 +19,7 @@ def require(path: str, what: str, allowed: Sequence[str], failure: type[ShoalErr
     """Raises `failure` where a `path` such as `package.module:name` is not within an `allowed`
     module; `what` is the word for it, such as "policy"."""
     where = path.partition(":")[0]
-    if not any(where == module or where.startswith(f"{module}.") for module in allowed):
+    if not is_within(where, allowed):
         raise failure(
             f"the run's {what} is {path!r}, and {where!r} is not allowed here: only code that its "
             f"volunteer trusts is run; read it, and allow it with --allow-module {package(path)}"
