@@ -416,7 +416,8 @@ def demo(
     run = prepare(spec, run_dir, first=first)
     console = Console(events=not quiet)
     console.say(
-        f"run {run.id}: {spec.environment.id}, {spec.size:,} parameters, {workers} workers; "
+        f"run {run.id}: {spec.environment.id}, {spec.size:,} parameters, "
+        f"{workers} worker{'s' * (workers != 1)}; "
         "the first run on a machine compiles kernels for up to a minute"
     )
     training = running.demo(

@@ -10,6 +10,7 @@ packet may hold, and every packet counted.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
@@ -38,6 +39,10 @@ _FIRST_PACKET_ID = 32768
 """paho numbers its SUBSCRIBE packets from 1 upwards; our PUBLISH packets stay above them."""
 
 _FAILURE = 0x80
+
+_PAHO_LOGGER = logging.getLogger("shoal.paho")
+# What paho has to say comes to us as an exception too, and is told in our own words.
+_PAHO_LOGGER.setLevel(logging.CRITICAL)
 
 _Answer = TypeVar("_Answer")
 
@@ -254,6 +259,7 @@ class _Client(aiomqtt.Client):
             clean_session=True,
             keepalive=settings.keepalive,
             timeout=OPEN_TIMEOUT,
+            logger=_PAHO_LOGGER,
         )
         self._client._create_socket = lambda: stream  # type: ignore[method-assign,assignment,return-value]
         stream.read_by_paho = lambda: self._client.loop_read() == paho.MQTT_ERR_SUCCESS

@@ -260,7 +260,12 @@ class Daemon:
     def _on_retry(self, reason: str, delay: float) -> None:
         broker = self.settings.address.broker
         if self.settings.once:
-            self._fail(UnreachableError(f"broker unreachable at {broker} ({reason})"))
+            self._fail(
+                UnreachableError(
+                    f"broker unreachable at {broker} ({reason}): "
+                    "check the join line, or ask the host"
+                )
+            )
             return
         self._console.say(
             f"broker unreachable at {broker} ({reason}), retrying in {delay:.1f} s", warning=True

@@ -24,9 +24,10 @@ def counted(count: int, word: str) -> str:
 def introduced(run: str, spec: RunSpec, leadership: str, checked: bool) -> str:
     """A run that we come to know; `checked`: whether the join line named the key that leads it."""
     proof = "as the join line says" if checked else "NOT checked against a join line"
+    trained = "" if spec.objective is not None else f"{spec.policy.kind} policy with "
     return (
-        f"run {run}: {spec.environment.id}, {spec.policy.kind} policy with "
-        f"{spec.size:,} parameters; led by {leadership} ({proof})"
+        f"run {run}: {spec.environment.id}, {trained}{spec.size:,} parameters; "
+        f"led by {leadership} ({proof})"
     )
 
 

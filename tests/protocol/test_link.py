@@ -703,6 +703,18 @@ async def test_two_clients_of_one_identifier_do_not_throw_each_other_out_for_eve
         assert first.kinds() == ["connected", "disconnected", "retry", "connected", "message"]
 
 
+async def test_who_speaks_to_a_lost_connection_is_told_so_once(
+    broker: Mosquitto, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = connection_module.ConnectionSettings(parse_address(broker.url), "x", None, 30)
+    connection = await Connection.open(settings, lambda topic, payload: None, WireCount())
+    connection._stream.abort("gone")
+    with pytest.raises(connection_module.ConnectionLostError, match="gone"):
+        await connection.subscribe({"t": 0})
+    await connection.close()
+    assert not caplog.records  # by the exception alone, not by paho's log as well
+
+
 async def test_a_broker_that_hangs_up_on_the_answer_never_was_there() -> None:
     async def drop(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_packet(reader)

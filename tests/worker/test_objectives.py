@@ -17,7 +17,7 @@ from protocol.spec import RunSpec
 from protocol.state import params_hash
 from tests.worker import problems
 from tests.worker.evaluating import DEADLINE, EVERY, cursed, until, whole
-from worker import bench, play
+from worker import bench, news, play
 from worker.evaluation import makers
 from worker.evaluation.blocks import member_seeds
 from worker.evaluation.children import Evaluators
@@ -168,3 +168,8 @@ def test_its_policy_file_is_its_parameters_and_gives_the_centres_returns(tmp_pat
         play.play(policy, 1, allowed=ALLOWED, video=tmp_path / "film.gif")
     with pytest.raises(Exception, match="time its calls"):
         bench.measure(bench.trained(tmp_path, ALLOWED), 1.0)
+
+
+def test_a_volunteer_reads_of_no_policy() -> None:
+    line = news.introduced("sphere-1a2b3c4d", spec_of("sphere"), "key", checked=True)
+    assert "sphere, 7 parameters; led by key" in line and "policy" not in line

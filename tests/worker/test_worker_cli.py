@@ -112,6 +112,7 @@ def test_no_broker_and_once_is_exit_code_5_and_the_key_is_kept(tmp_path):
     ended = shoal(url, "--once", "--quiet", SHOAL_HOME=str(tmp_path))
     assert ended.returncode == 5
     assert ended.stderr.startswith("error: broker unreachable at mqtt://127.0.0.1:1 (")
+    assert ended.stderr.endswith("): check the join line, or ask the host\n")
     assert len(ended.stderr.splitlines()) == 1
     key = tmp_path / "worker.key"
     assert key.stat().st_mode & 0o777 == 0o600
