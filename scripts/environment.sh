@@ -1,6 +1,7 @@
 # Makes the virtual environment that demo and test run in; sourced by them, does nothing when ready.
 # Usage: . scripts/environment.sh EXTRAS   (for example: . scripts/environment.sh render)
-# SHOAL_PYTHON names the Python to use; SHOAL_VENV where the environment lies (.venv).
+# SHOAL_PYTHON names the Python to use; SHOAL_VENV where the environment lies (.venv), which belongs to
+# one clone alone: it is installed as editable, so another clone that names it takes it over.
 
 shoal_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 shoal_venv=${SHOAL_VENV:-$shoal_root/.venv}
