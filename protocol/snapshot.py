@@ -14,6 +14,7 @@ from protocol.normalizer import HIGHEST_EXPONENT, LOWEST_EXPONENT, NormalizerSta
 from protocol.packing import WireError
 from protocol.proof import CHUNK_BYTES, Data, Proof, proof
 from protocol.state import Arithmetic, State
+from protocol.strategies.base import LARGEST_SIGMA
 
 MAGIC = b"shoal\x00\x00\x01"
 _HEADER = struct.Struct("<8sQQQd")
@@ -75,8 +76,10 @@ def _plain(arithmetic: Arithmetic, data: Data) -> State:
         raise WireError("a state that does not begin with the mark of this format")
     if max(version, episodes, steps) > _COUNTER_LIMIT:
         raise WireError(f"a state of version {version}, {episodes} episodes, {steps} steps")
-    if not (math.isfinite(sigma) and sigma > 0.0):
-        raise WireError(f"a state with sigma {sigma}: must be finite and above 0")
+    if not 0.0 < sigma <= LARGEST_SIGMA:
+        raise WireError(
+            f"a state with sigma {sigma}: must be above 0, and at most {LARGEST_SIGMA:g}"
+        )
     reader = _Reader(data, _HEADER.size)
     theta = reader.floats("<f4", (arithmetic.size,)).astype(np.float32)
     blank = arithmetic.optimizer.initial_slots(arithmetic.size)
@@ -95,8 +98,8 @@ def _plain(arithmetic: Arithmetic, data: Data) -> State:
     sigmas = None
     if begun.sigmas is not None:
         sigmas = reader.floats("<f8", (arithmetic.size,)).astype(np.float64)
-        if (sigmas <= 0.0).any():
-            raise WireError("a state with a sigma of 0 or less")
+        if (sigmas <= 0.0).any() or (sigmas > LARGEST_SIGMA).any():
+            raise WireError(f"a state with a sigma that is not above 0, or over {LARGEST_SIGMA:g}")
     memory = {
         name: reader.floats("<f8", begun.memory[name].shape).astype(np.float64)
         for name in sorted(begun.memory)

@@ -371,10 +371,11 @@ def _require_finite(
             f"lower the learning rate of {terms.learning_rate}"
         )
     sigmas = np.array([adapted.sigma]) if adapted.sigmas is None else adapted.sigmas
-    if not (np.isfinite(sigmas).all() and (sigmas > 0.0).all()):
+    fits = (sigmas > 0.0) & (sigmas <= LARGEST_SIGMA)
+    if not (fits.all() and 0.0 < adapted.sigma <= LARGEST_SIGMA):
         raise ValueError(
-            f"update {version} leads to a sigma that is not finite and above 0: "
-            "lower the rate at which the strategy adapts it"
+            f"update {version} leads to a sigma that is not above 0, and at most "
+            f"{LARGEST_SIGMA:g}: lower the rate at which the strategy adapts it"
         )
 
 

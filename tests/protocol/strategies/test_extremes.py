@@ -136,3 +136,16 @@ def test_slots_that_no_optimizer_leaves_are_refused_with_the_update():
     _, updates = leader(run, 1)
     with pytest.raises(WireError, match="update 0 can't be applied"):
         replay.follow(run, rules, wrong, updates[0])
+
+
+@pytest.mark.parametrize("kind", ["openai-es", "sep-cma"])
+@pytest.mark.parametrize("sigma", [0.0, -1.0, 1.1e10, np.inf, np.nan])
+def test_a_snapshot_with_a_sigma_that_no_state_has_is_refused(kind, sigma):
+    arithmetic = runs.rules(strategies.get(kind)(), SIZE)
+    state = initial_state(arithmetic, START, 0.3)
+    wrong = [dataclasses.replace(state, sigma=sigma)]
+    if state.sigmas is not None:
+        wrong.append(dataclasses.replace(state, sigmas=np.append(state.sigmas[1:], sigma)))
+    for each in wrong:
+        with pytest.raises(WireError, match=r"sigma|NaN or infinity"):
+            snapshot.from_bytes(arithmetic, snapshot.to_bytes(each))
