@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from protocol.spec import RunSpec
 from worker.policies.activations import sigmoid, tanh
-from worker.policies.calls import prepared
 from worker.policies.layers import dense
-from worker.policies.policy import Forward, Policy, View, see, unsound
+from worker.policies.policy import View, see, unsound
+from worker.policies.recurrent import RecurrentPolicy
 
 ONE = np.float32(1.0)
 
@@ -78,36 +78,10 @@ def forward(
     return 0
 
 
-class GruPolicy(Policy):
-    """One run's `gru` policy on some lanes; a lane's states are zero when an episode begins."""
+class GruPolicy(RecurrentPolicy):
+    """One run's `gru` policy on some lanes."""
 
     def __init__(self, spec: RunSpec, lanes: int) -> None:
-        super().__init__(spec, lanes)
-        hidden = spec.policy.hidden
-        self._hidden = np.array(hidden, dtype=np.int64)
-        self._states = np.zeros((lanes, sum(hidden)), dtype=np.float32)
-        widest = max(spec.environment.observation.size, 3 * max(hidden))
-        self._scratch = np.empty((3, widest), dtype=np.float32)
-
-    def begin(self, lane: int, row: int, slot: int, seed: int, quiet: bool = False) -> None:
-        """An episode begins in the lane; see `Policy.begin`."""
-        super().begin(lane, row, slot, seed, quiet)
-        self._states[lane] = 0.0
-
-    def prepare_forward(
-        self, lanes: NDArray[np.int64], parameters: NDArray[np.float32], view: View
-    ) -> Forward:
-        """What writes `outputs`; see `Policy.prepare_forward`."""
-        return prepared(
-            forward,
-            lanes,
-            self.observations,
-            self.rows,
-            parameters,
-            self._hidden,
-            self._states,
-            self.slots,
-            tuple(view),
-            self._scratch,
-            self.outputs,
-        )
+        units = sum(spec.policy.hidden)
+        states = np.zeros((lanes, units), dtype=np.float32)
+        super().__init__(spec, lanes, forward, 3, states)
