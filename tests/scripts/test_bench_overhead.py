@@ -14,7 +14,7 @@ from scripts.bench_overhead import Case, beside_pool, cpu_seconds, summary
 SMALL = Case(
     "CartPole-v1",
     ("--population", "16", "--set", "environment.max_steps=20"),
-    warm=1,
+    warm=3,
     counted=3,
 )
 
