@@ -37,7 +37,8 @@ async def told(changes: dict[str, str]) -> dict[str, Any]:
 
 @pytest.mark.filterwarnings("ignore")
 async def test_returns_are_the_same_on_any_processor() -> None:
-    usual, compiled, plain = await asyncio.gather(told({}), told(GENERIC), told(PLAIN))
+    usual, compiled = await asyncio.gather(told({}), told(GENERIC))
+    plain = await told(PLAIN)  # by the kernels that the usual one has compiled
     assert list(usual["digests"]) == [*RUNS, "activations"]
     assert len(set(usual["digests"].values())) == len(RUNS) + 1
     assert (usual["kernels"], compiled["kernels"]) == ("this machine's", "generic")
