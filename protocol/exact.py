@@ -38,7 +38,7 @@ def norm(values: NDArray[np.int64]) -> float:
 
 
 def euclidean(values: NDArray[np.float64]) -> float:
-    """The Euclidean norm of finite numbers, as far as it is one; equal on every machine.
+    """The Euclidean norm of finite numbers, infinite beyond the largest one; equal everywhere.
 
     Squares are added by folding the later half onto the earlier one until one is left: elementwise
     sums only, in an order that the number of values alone decides. Before that they are scaled by a
@@ -54,7 +54,10 @@ def euclidean(values: NDArray[np.float64]) -> float:
         kept = (left + 1) // 2
         squares[: left - kept] += squares[kept:left]
         left = kept
-    return math.ldexp(math.sqrt(squares[0]), exponent)
+    try:
+        return math.ldexp(math.sqrt(squares[0]), exponent)
+    except OverflowError:
+        return math.inf
 
 
 def exp(values: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -25,6 +25,8 @@ from tests.chaos.processes import (
 
 RUN = ("CartPole-v1", "--seed", "5", "--updates", "8", "--normalize", "--set", "stop.target=1e9")
 RUN += ("--quorum", "1", "--max-staleness", "0", "--set", "environment.max_steps=40")
+RUN += ("--strategy", "sep-cma", "--sigma", "1", "--policy", "linear")
+"""A strategy with a memory, and a sigma for each parameter: they must come back too."""
 SMALL_TASKS = ("--set", "pool.task_seconds=0.01", "--set", "pool.minimum_task_seconds=0")
 
 
@@ -52,13 +54,16 @@ def test_a_host_killed_twice_comes_to_the_same_end(undisturbed: str, tmp_path: P
             leader.signal(signal.SIGKILL)
             leader.process.wait()
             ended = logged(run_dir)
+            # Who joins now has to come to sigmas that it has not seen adapt.
+            late = worker(url, tmp_path / f"late-{made}")
+            helpers.append(stack.enter_context(late))
             leader = stack.enter_context(resumed(run_dir))
             line = leader.await_line("resumed run ")
             at = re.search(r"at version (\d+) .* epoch (\d+), \d+ results kept", line)
             assert at is not None and (int(at[1]), int(at[2])) == (ended, epoch), line
         assert leader.await_end() == 0, leader.lines
         outcome = leader.last_json()
-        assert [helper.await_end() for helper in helpers] == [0, 0]
+        assert [helper.await_end() for helper in helpers] == [0] * len(helpers)
     assert outcome["params_hash"] == undisturbed
     assert outcome["updates"] == 8 and outcome["episodes"] >= 8 * 64
     assert [update["version"] for update in updates(run_dir)] == sorted(

@@ -2,6 +2,7 @@ import hashlib
 import math
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,12 +28,17 @@ def test_the_norm_is_rounded_from_the_exact_sum():
 
 
 @given(
-    st.lists(st.floats(-1e308, 1e308), max_size=50)
+    st.lists(st.floats(-2e307, 2e307), max_size=50)
     | st.lists(st.floats(-1e-300, 1e-300), min_size=1, max_size=9)
 )
 @settings(deadline=None)
 def test_the_norm_of_floats_is_pythons_as_far_as_it_is_one(values):
     assert math.isclose(euclidean(np.array(values, float)), math.hypot(*values), rel_tol=1e-14)
+
+
+def test_a_norm_beyond_the_largest_number_is_infinite():
+    assert euclidean(np.full(4, 9e307)) == math.inf
+    assert euclidean(np.full(3, 9e307)) == pytest.approx(9e307 * 3**0.5)
 
 
 def test_the_norm_of_floats_adds_in_one_order():
