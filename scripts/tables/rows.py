@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
@@ -71,13 +72,22 @@ def _gru(layers: int) -> dict[str, Any]:
     return {"kind": "gru", "hidden": [5] * layers, "initialisation": "zero"}
 
 
-def _cartpole(name: str, claim: str, optimizer: Mapping[str, Any], must: str = "") -> Row:
+def _recurrent(
+    environment: str,
+    layers: int,
+    judged: int,
+    table: str,
+    name: str,
+    claim: str,
+    optimizer: Mapping[str, Any],
+    must: str = "",
+) -> Row:
     return Row(
-        name=f"cartpole-gru-{name}",
-        table=CARTPOLE_GRU,
-        environment="CartPole-v1",
+        name=f"{environment.split('-')[0].lower()}-gru-{name}",
+        table=table,
+        environment=environment,
         settings={
-            "policy": _gru(2),
+            "policy": _gru(layers),
             "strategy": {"population": 512, "sigma": 0.1},
             "optimizer": optimizer,
         },
@@ -85,25 +95,12 @@ def _cartpole(name: str, claim: str, optimizer: Mapping[str, Any], must: str = "
         must=must,
         updates=25,
         judged_every=25,
+        judged=judged,
     )
 
 
-def _acrobot(name: str, claim: str, optimizer: Mapping[str, Any], must: str = "") -> Row:
-    return Row(
-        name=f"acrobot-gru-{name}",
-        table=ACROBOT_GRU,
-        environment="Acrobot-v1",
-        settings={
-            "policy": _gru(3),
-            "strategy": {"population": 512, "sigma": 0.1},
-            "optimizer": optimizer,
-        },
-        claim=claim,
-        must=must,
-        updates=25,
-        judged_every=25,
-        judged=200,
-    )
+_cartpole = partial(_recurrent, "CartPole-v1", 2, 100, CARTPOLE_GRU)
+_acrobot = partial(_recurrent, "Acrobot-v1", 3, 200, ACROBOT_GRU)
 
 
 LINEAR = {"kind": "linear", "initialisation": "zero"}
