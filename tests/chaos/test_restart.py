@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from coordinator.history.verify import verify_directory
 from tests.chaos.processes import (
     await_updates,
     host,
@@ -65,6 +66,7 @@ def test_a_host_killed_twice_comes_to_the_same_end(undisturbed: str, tmp_path: P
         outcome = leader.last_json()
         assert [helper.await_end() for helper in helpers] == [0] * len(helpers)
     assert outcome["params_hash"] == undisturbed
+    assert verify_directory(run_dir, (), lambda version, of: None).sound
     assert outcome["updates"] == 8 and outcome["episodes"] >= 8 * 64
     assert [update["version"] for update in updates(run_dir)] == sorted(
         update["version"] for update in updates(run_dir)

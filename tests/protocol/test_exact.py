@@ -28,12 +28,14 @@ def test_the_norm_is_rounded_from_the_exact_sum():
 
 
 @given(
-    st.lists(st.floats(-2e307, 2e307), max_size=50)
+    st.lists(st.floats(-1e308, 1e308), max_size=50)
     | st.lists(st.floats(-1e-300, 1e-300), min_size=1, max_size=9)
 )
 @settings(deadline=None)
 def test_the_norm_of_floats_is_pythons_as_far_as_it_is_one(values):
-    assert math.isclose(euclidean(np.array(values, float)), math.hypot(*values), rel_tol=1e-14)
+    ours, pythons = euclidean(np.array(values, float)), math.hypot(*values)
+    # Within a rounding of the largest number one may be infinite before the other.
+    assert math.isclose(ours, pythons, rel_tol=1e-14) or min(ours, pythons) > 1.7976931348623e308
 
 
 def test_a_norm_beyond_the_largest_number_is_infinite():
