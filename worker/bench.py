@@ -28,7 +28,7 @@ from worker.evaluation.lanes import Lanes
 from worker.evaluation.playing import Environment, Maker
 from worker.evaluation.probe import probe
 from worker.evaluation.quiet import quieten
-from worker.evaluation.vector import Share, Vector, VectorMaker
+from worker.evaluation.vector import Share, Step, Vector, VectorMaker
 from worker.evaluation.words import words_of
 from worker.policies import devices
 from worker.policies.making import NOTHING, Grant
@@ -281,8 +281,9 @@ class TimedVector(Vector):
 
     def __init__(self, vector: Vector, watch: Stopwatch) -> None:
         super().__init__()
-        self.vector = vector
-        self._reset, self._step = watch.timed(vector.reset), watch.timed(vector.step)
+        self.vector, self.watch = vector, watch
+        self.as_one = vector.as_one
+        self._reset = watch.timed(vector.reset)
 
     def share(self) -> Share:
         """One more of its environments."""
@@ -292,12 +293,13 @@ class TimedVector(Vector):
         """Begin an episode."""
         return self._reset(number, seed)
 
-    def step(
-        self, numbers: NDArray[np.int64], actions: list[Any]
-    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
-        """Take one step in each of those."""
-        told: tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]] = self._step(numbers, actions)
-        return told
+    def release(self, number: int) -> None:
+        """Let go of one of its environments."""
+        self.vector.release(number)
+
+    def prepare_step(self, numbers: NDArray[np.int64]) -> Step:
+        """What takes a step in each of those, timed."""
+        return self.watch.timed(self.vector.prepare_step(numbers))
 
 
 class TimedPolicy:

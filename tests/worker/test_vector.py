@@ -52,7 +52,7 @@ def test_cartpoles_are_cartpole(seeds, random):
         if not some.size:
             continue
         actions = [np.int64(random.randrange(2)) for _ in some]
-        observations, rewards, terminated = poles.step(numbers[some], actions)
+        observations, rewards, terminated = poles.prepare_step(numbers[some])(np.array(actions))
         for place, lane in enumerate(some):
             envs[lane].steps_beyond_terminated = None
             told = envs[lane].step(actions[place])
@@ -131,18 +131,26 @@ def test_an_id_that_stands_for_something_else_here_is_stepped_singly(registered,
 class Slanted(CartPoles):
     """Where a step's last bit differs."""
 
-    def step(self, numbers: Any, actions: Any) -> Any:
-        observations, rewards, terminated = super().step(numbers, actions)
-        return np.nextafter(observations, np.float32(1)), rewards, terminated
+    def prepare_step(self, numbers: Any) -> Any:
+        def step(actions: Any) -> Any:
+            observations, rewards, terminated = straight(actions)
+            return np.nextafter(observations, np.float32(1)), rewards, terminated
+
+        straight = super().prepare_step(numbers)
+        return step
 
 
 class Lopsided(CartPoles):
     """Where steps side by side differ."""
 
-    def step(self, numbers: Any, actions: Any) -> Any:
-        observations, rewards, terminated = super().step(numbers, actions)
-        observations[FEW:] += 1
-        return observations, rewards, terminated
+    def prepare_step(self, numbers: Any) -> Any:
+        def step(actions: Any) -> Any:
+            observations, rewards, terminated = straight(actions)
+            observations[FEW:] += 1
+            return observations, rewards, terminated
+
+        straight = super().prepare_step(numbers)
+        return step
 
 
 @pytest.mark.parametrize("kind", [Slanted, Lopsided])
@@ -155,8 +163,11 @@ def test_the_probe_leaves_what_tells_otherwise(kind, monkeypatch):
 
 def test_what_fails_fails_by_name():
     class Broken(CartPoles):
-        def step(self, numbers: Any, actions: Any) -> Any:
-            raise ValueError("no way")
+        def prepare_step(self, numbers: Any) -> Any:
+            def step(actions: Any) -> Any:
+                raise ValueError("no way")
+
+            return step
 
     spec = run_spec("CartPole-v1")
     maker = VectorMaker(Broken(alone()), 500)

@@ -6,7 +6,7 @@ and those of a run have seeds of their own.
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from gymnasium.spaces import MultiDiscrete
 from numpy.typing import NDArray
 
 from worker.evaluation.environments import Maker
-from worker.evaluation.vector import Vector, VectorMaker
+from worker.evaluation.vector import Step, Told, Vector, VectorMaker, stream
 
 IDS = frozenset({"CartPole-v0", "CartPole-v1"})
 ENTRY_POINTS = (CartPoleEnv, f"{CartPoleEnv.__module__}:{CartPoleEnv.__qualname__}")
@@ -55,29 +55,24 @@ class CartPoles(Vector):
         if number >= self._states.shape[1]:
             more = np.empty((4, number + 1))
             self._states = np.concatenate((self._states, more), axis=1)
-        # What `CartPoleEnv.reset` does, less what else it looks after, which takes as long again.
-        generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
-        state = self._states[:, number] = generator.uniform(-START, START, 4)
+        state = self._states[:, number] = stream(seed).uniform(-START, START, 4)
         return state.astype(np.float32)
 
-    def step(
-        self, numbers: NDArray[np.int64], actions: list[Any]
-    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
-        """Take one step in each; see `Vector.step`."""
-        if numbers.size < FEW:
-            return self._step_singly(numbers, actions)
+    def prepare_step(self, numbers: NDArray[np.int64]) -> Step:
+        """What takes a step in each; see `Vector.prepare_step`."""
+        return partial(self._step_singly if numbers.size < FEW else self._step, numbers)
+
+    def _step(self, numbers: NDArray[np.int64], actions: NDArray[np.int64]) -> Told:
         many, count = self._many, numbers.size
         many.action_space = _actions(count)
         many.state = self._states[:, numbers]
         # Neither its time limit nor its way to begin anew.
         many.steps, many.prev_done = np.zeros(count, np.int32), np.zeros(count, np.bool_)
-        observations, rewards, terminated, _, _ = many.step(np.array(actions))
+        observations, rewards, terminated, _, _ = many.step(actions)
         self._states[:, numbers] = many.state
         return observations, rewards, terminated
 
-    def _step_singly(
-        self, numbers: NDArray[np.int64], actions: list[Any]
-    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
+    def _step_singly(self, numbers: NDArray[np.int64], actions: NDArray[np.int64]) -> Told:
         single, told = self._single, []
         for number, action in zip(numbers.tolist(), actions, strict=True):
             single.state, single.steps_beyond_terminated = self._states[:, number], None

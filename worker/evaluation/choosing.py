@@ -27,6 +27,9 @@ from worker.policies import making
 from worker.policies.making import Grant
 
 MOST_LANES = 256
+MOST_IN_TURN = 32
+"""Where one call steps one after the other: more are made in no time, but what such a call costs
+beside its lanes is next to nothing by then."""
 MEMBERS_BYTES = 32 << 20  # parameters of the members that all lanes play at once
 INSTANCES_BYTES = 256 << 20  # of memory that environments may take for a trial
 TURN_SECONDS = 0.004
@@ -77,7 +80,14 @@ def trial_theta(spec: RunSpec) -> NDArray[np.float32]:
 
 
 def tried(
-    spec: RunSpec, maker: Maker, job: EvaluationJob, grant: Grant, pulse: Pulse, *, fresh: bool
+    spec: RunSpec,
+    maker: Maker,
+    job: EvaluationJob,
+    grant: Grant,
+    pulse: Pulse,
+    *,
+    fresh: bool,
+    most: int = MOST_LANES,
 ) -> int:
     """How many lanes are fastest where environments step one by one and our kernels compute.
 
@@ -85,11 +95,12 @@ def tried(
         job: whose episodes are known to do no harm: theirs are the seeds that are played.
         maker: of environments whose episodes are short.
         pulse: see `Lanes.evaluate`.
+        most: to try.
 
     Raises:
         EnvironmentUnavailable: an environment that failed can't be made anew.
     """
-    most = max(1, min(MOST_LANES, MEMBERS_BYTES // (4 * spec.size)))
+    most = max(1, min(most, MEMBERS_BYTES // (4 * spec.size)))
     trial = Trial(spec, maker, job, most, grant, pulse, fresh=fresh)
     try:
         counts = trial.counts()
@@ -208,9 +219,14 @@ def lanes_together(size: int, step_seconds: float) -> int:
     return max(FEWEST_TOGETHER, min(enough, MOST_TOGETHER, TOGETHER_BYTES // (4 * size)))
 
 
+def as_one(maker: Maker) -> bool:
+    """Whether its environments step as one, and many in about the time of one."""
+    return isinstance(maker, VectorMaker) and maker.vector.as_one
+
+
 def known_lanes(spec: RunSpec, maker: Maker, grant: Grant) -> int:
-    """How many suit where environments step as one; 0 where they don't."""
-    if not isinstance(maker, VectorMaker):
+    """How many suit where environments step as one, in the time of one; 0 where they don't."""
+    if not as_one(maker):
         return 0
     if not making.together(spec, grant):
         return vector_lanes(spec.size)

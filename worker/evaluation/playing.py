@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.messages import LARGEST_RETURN, MAX_FAILURE_REASON
-from worker.evaluation.vector import Share, Vector
+from worker.evaluation.vector import Share, Step
 from worker.evaluation.words import words_of
+from worker.policies.actions import Chosen
 from worker.policies.policy import Act, Policy, View
 
 
@@ -178,7 +179,7 @@ class Play:
             self.targets = [self.policy.targets[lane] for lane in self.playing]
         self.moved = False
 
-    def advance(self, chosen: list[Any]) -> list[int]:
+    def advance(self, chosen: Chosen) -> list[int]:
         """Take these actions; the lanes whose episode is over by it."""
         over: list[int] = []
         reward_of, cut = self.reward, self.cut
@@ -288,9 +289,8 @@ class Crew:
         self.policy, self.plays, self.parameters, self.view = policy, plays, parameters, view
         self.lanes = np.empty(0, dtype=np.int64)
         self.act: Act = lambda: None
-        self.vector: Vector | None = None
-        """that the environments of all lanes share"""
-        self.shares = np.empty(0, dtype=np.int64)
+        self.step_as_one: Step | None = None
+        """where the environments of all lanes are shares of a vector"""
         self.parts: list[tuple[Play, slice]] = []
         """where the lanes of each play are among them"""
 
@@ -303,8 +303,8 @@ class Crew:
         chosen = self.act()
         if chosen is None:
             over = [play.strike_unsound() for play in self.plays]
-        elif self.vector is not None:
-            over = self.advance(self.vector, chosen)
+        elif self.step_as_one is not None:
+            over = self.advance(self.step_as_one, chosen)
         else:
             over = [play.advance(chosen[part]) for play, part in self.parts]
         free: list[int] = []
@@ -326,13 +326,13 @@ class Crew:
         )
         self.parts = list(zip(self.plays, parts, strict=True))
         shares = [share for play in self.plays for share in play.shares]
-        self.vector = shares[0].vector if shares else None
-        self.shares = np.array([share.number for share in shares], dtype=np.int64)
+        numbers = np.array([share.number for share in shares], dtype=np.int64)
+        self.step_as_one = shares[0].vector.prepare_step(numbers) if shares else None
 
-    def advance(self, vector: Vector, chosen: list[Any]) -> list[list[int]]:
+    def advance(self, step: Step, chosen: Chosen) -> list[list[int]]:
         """Take these actions as one; for each play the lanes whose episode is over by it."""
         try:
-            observations, rewards, ended = vector.step(self.shares, chosen)
+            observations, rewards, ended = step(chosen)
         except BaseException as error:
             return [play.break_off(error) for play in self.plays]
         self.policy.targets[self.lanes] = observations

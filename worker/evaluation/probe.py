@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 
 from protocol.spec import RunSpec
-from worker.evaluation import cartpoles, environments
+from worker.evaluation import cartpoles, environments, mujocos
 from worker.evaluation.choosing import (
     FEWEST_TOGETHER,
     FEWEST_VECTOR_LANES,
+    MOST_IN_TURN,
+    MOST_LANES,
     USUAL_LANES,
+    as_one,
     known_lanes,
     lanes_together,
     trial_theta,
@@ -157,23 +160,30 @@ def probe(
             # Only where it tells the same, bit for bit, on this machine.
             told = _rehearse(spec, vector, job, pulse, grant, fresh=False)
             maker = vector if told == (numeric_class, numeric_class) else maker
-    short, as_one = ShortMaker(maker), isinstance(maker, VectorMaker) or together(spec, grant)
+    short, few_as_all = ShortMaker(maker), as_one(maker) or together(spec, grant)
     count = lanes or known_lanes(spec, maker, grant)
-    if not count and not as_one:
+    if not count and not few_as_all:
         # More episodes may end the process once more, where the first ones did.
-        count = USUAL_LANES if trial else tried(spec, short, job, grant, pulse, fresh=fresh)
+        most = MOST_IN_TURN if isinstance(maker, VectorMaker) else MOST_LANES
+        count = (
+            USUAL_LANES if trial else tried(spec, short, job, grant, pulse, fresh=fresh, most=most)
+        )
     speed, step_seconds = _speed(
         spec, short, count or FEWEST_TOGETHER, job, pulse, grant, fresh=fresh
     )
     count = count or lanes_together(spec.size, step_seconds)
-    return Findings(numeric_class, fresh, speed, step_seconds, maker, count, as_one)
+    return Findings(numeric_class, fresh, speed, step_seconds, maker, count, few_as_all)
 
 
 def _vectorised(spec: RunSpec, maker: Maker) -> Maker | None:
     """The maker of instances that step as one, where there is one and enough lanes for it."""
-    if not isinstance(maker, environments.Maker) or vector_lanes(spec.size) < FEWEST_VECTOR_LANES:
+    if not isinstance(maker, environments.Maker):
         return None
-    return cartpoles.vectorised(maker)
+    if vector_lanes(spec.size) >= FEWEST_VECTOR_LANES:
+        poles = cartpoles.vectorised(maker)
+        if poles is not None:
+            return poles
+    return mujocos.vectorised(maker)
 
 
 def _rehearse(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,18 +13,35 @@ from numpy.typing import NDArray
 COPIES = 11
 """In a rehearsal: enough for whole registers of a vector unit, and for a rest."""
 
+Told = tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]
+"""Observations, rewards, and whether that ends the episode, of some environments; the arrays may be
+written over by the next step."""
+Step = Callable[[Any], Told]
+"""Takes one step in each of some environments, with these actions, an array of as many."""
+
 
 class Vector(ABC):
     """Environments that begin episodes one by one and step together."""
 
+    as_one = True
+    """whether a step of many takes about as long as of one; else they go one after the other, and
+    none may be twice in a step"""
+
     def __init__(self) -> None:
         self.size = 0
-        """shares that were given out"""
+        """numbers of environments that were given out"""
+        self._released: list[int] = []
 
     def share(self) -> Share:
         """One more of its environments."""
+        if self._released:
+            return Share(self, self._released.pop())
         self.size += 1
         return Share(self, self.size - 1)
+
+    def release(self, number: int) -> None:
+        """Let go of one of its environments."""
+        self._released.append(number)
 
     @abstractmethod
     def reset(self, number: int, seed: int) -> Any:
@@ -31,11 +49,15 @@ class Vector(ABC):
         observation."""
 
     @abstractmethod
-    def step(
-        self, numbers: NDArray[np.int64], actions: list[Any]
-    ) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_]]:
-        """Take one step in each of those: observations, rewards, and whether that ends its episode,
-        bit for bit as the environment alone would tell; its time limit is the caller's to count."""
+    def prepare_step(self, numbers: NDArray[np.int64]) -> Step:
+        """What takes a step in each of those, bit for bit as the environment alone would tell; its
+        time limit is the caller's to count."""
+
+
+def stream(seed: int) -> np.random.Generator:
+    """The random numbers of an environment that `gymnasium.Env.reset` begins with this seed: what
+    that makes, less what else it looks after, which takes as long again."""
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
 
 
 class Share:
@@ -49,16 +71,18 @@ class Share:
         return self.vector.reset(self.number, seed), {}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
-        """Take one step; copies of it that step beside it must agree."""
-        numbers = np.full(COPIES, self.number)
-        observations, rewards, terminated = self.vector.step(numbers, [action] * COPIES)
+        """Take one step; copies of it that step beside it, where they may, must agree."""
+        copies = COPIES if self.vector.as_one else 1
+        step = self.vector.prepare_step(np.full(copies, self.number))
+        observations, rewards, terminated = step(np.array([action] * copies))
         for values in (observations, rewards, terminated):
             if not (values == values[0]).all():
                 raise ValueError("steps of the same environment side by side differ")
         return observations[0], rewards[0], bool(terminated[0]), False, {}
 
     def close(self) -> None:
-        """Nothing of its own is open."""
+        """Let go of it."""
+        self.vector.release(self.number)
 
 
 @dataclass(frozen=True)

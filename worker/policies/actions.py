@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -117,7 +116,9 @@ def bound(
             actions[position, i] = low[i] if value < low[i] else value
 
 
-Make = Callable[[], list[Any]]
+Chosen = list[Any] | NDArray[Any]
+"""Of some lanes an action each."""
+Make = Callable[[], Chosen]
 """Gives a value for each of some rows."""
 Assembly = Callable[[int], Make]
 """Gives what makes those of the first so many."""
@@ -208,7 +209,7 @@ class Actions:
             calls.append(prepared(bound, many, outputs, *reals))
         assemble = self._assemble(many)
 
-        def make() -> list[Any]:
+        def make() -> Chosen:
             for call in calls:
                 call()
             return assemble()
@@ -239,7 +240,7 @@ class _Plan:
         match space:
             case Discrete():
                 column, self.chosen = self.chosen[:, 0], self.chosen[:, 1:]
-                return lambda many: partial(list, column[:many])
+                return lambda many: column[:many].copy
             case MultiDiscrete():
                 count = len(space.choices)
                 chosen, self.chosen = self.chosen[:, :count], self.chosen[:, count:]
@@ -259,7 +260,7 @@ def _arrays(rows: NDArray[Any], shape: tuple[int, ...]) -> Assembly:
 
     def assembly(many: int) -> Make:
         first = rows[:many].reshape(many, *shape)
-        return lambda: list(first.copy())
+        return first.copy
 
     return assembly
 

@@ -14,11 +14,11 @@ from protocol import noise
 from protocol.kernels import observe_frame
 from protocol.policies import reals
 from protocol.spec import RunSpec, outputs
-from worker.policies.actions import Actions
+from worker.policies.actions import Actions, Chosen
 from worker.policies.inputs import Inputs
 from worker.policies.layers import order
 
-Act = Callable[[], list[Any] | None]
+Act = Callable[[], Chosen | None]
 """Gives the actions of some lanes, or None; see `Policy.act`."""
 Forward = Callable[[], int]
 """Writes the outputs of some lanes; gives the number of those whose observation is not finite, and
@@ -156,7 +156,7 @@ class Policy(ABC):
 
     def act(
         self, lanes: NDArray[np.int64], parameters: NDArray[np.float32], view: View
-    ) -> list[Any] | None:
+    ) -> Chosen | None:
         """The actions of `lanes`, in that order, as `action_space.sample` would give them.
 
         None, no frame counted and nothing drawn, where an observation of theirs is not `sound`. The
@@ -176,7 +176,7 @@ class Policy(ABC):
         forward = self.prepare_forward(lanes, parameters, view)
         actions = self.actions.prepare(lanes, self.outputs, self.rows, parameters)
 
-        def act() -> list[Any] | None:
+        def act() -> Chosen | None:
             read()
             return None if forward() else actions()
 
