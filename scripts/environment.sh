@@ -3,6 +3,9 @@
 # SHOAL_PYTHON names the Python to use; SHOAL_VENV where the environment lies (.venv), which belongs to
 # one clone alone: it is installed as editable, so another clone that names it takes it over.
 
+# Processes start faster where Python may keep what it has compiled.
+unset PYTHONDONTWRITEBYTECODE
+
 shoal_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 shoal_venv=${SHOAL_VENV:-$shoal_root/.venv}
 shoal_extras=$1

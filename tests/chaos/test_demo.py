@@ -23,6 +23,7 @@ FIGURES = {
     "wire_bytes_per_episode",
     "params_hash",
 }
+ENDLESS = ("shoal", "demo", "--workers", "1", "--set", "stop.target=1e9")
 
 
 def test_demo_trains_and_leaves_a_run_but_no_process(tmp_path: Path) -> None:
@@ -52,8 +53,7 @@ def test_demo_trains_and_leaves_a_run_but_no_process(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_demo_stops_all_that_it_started(number: signal.Signals, tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    command = ("shoal", "demo", "--set", "stop.target=1e9", "--run-dir", str(run_dir), "--json")
-    with running(*command) as demo:
+    with running(*ENDLESS, "--run-dir", str(run_dir), "--json") as demo:
         demo.await_line("update ")
         demo.signal(number)
         assert demo.await_end() == 0, demo.lines
@@ -63,7 +63,7 @@ def test_interrupted_demo_stops_all_that_it_started(number: signal.Signals, tmp_
 
 def test_killed_demo_takes_its_processes_with_it(tmp_path: Path) -> None:
     run_dir = tmp_path / "run"
-    with running("shoal", "demo", "--set", "stop.target=1e9", "--run-dir", str(run_dir)) as demo:
+    with running(*ENDLESS, "--run-dir", str(run_dir)) as demo:
         demo.await_line("update ")
         demo.process.kill()
         demo.process.wait()

@@ -5,11 +5,8 @@ from __future__ import annotations
 import signal
 import sqlite3
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
-
-import pytest
 
 from protocol.identity import Identity
 from tests.chaos.processes import (
@@ -43,23 +40,7 @@ def await_history(run_dir: Path, count: int) -> None:
         time.sleep(0.01)  # between looks at a file; nothing depends on its length
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The hash of the run when nothing happens."""
-    return undisturbed_hash(tmp_path_factory.mktemp("undisturbed"), *RUN)
-
-
-@pytest.fixture
-def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
-    broker = Mosquitto(tmp_path)
-    broker.start()
-    yield broker
-    broker.kill()
-
-
-def test_a_standby_takes_the_place_of_a_killed_host(
-    undisturbed: str, mosquitto: Mosquitto, tmp_path: Path
-) -> None:
+def test_a_standby_takes_the_place_of_a_killed_host(mosquitto: Mosquitto, tmp_path: Path) -> None:
     key, run_dir, own_dir = tmp_path / "standby.key", tmp_path / "host", tmp_path / "standby"
     identity = Identity.generate()
     identity.save(key)
@@ -92,6 +73,7 @@ def test_a_standby_takes_the_place_of_a_killed_host(
         assert standby.await_end() == 0, standby.lines
         assert again.await_end() == 0, again.lines
         assert [helper.await_end() for helper in workers] == [0, 0]
+    undisturbed = undisturbed_hash(run_dir)
     for ended in (standby, again):
         outcome = ended.last_json()
         assert (outcome["params_hash"], outcome["updates"]) == (undisturbed, UPDATES), ended.lines

@@ -6,21 +6,19 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coordinator import update
 from coordinator.composing import compose
-from coordinator.pool.events import CloseBatch, Contribution, SessionId
 from coordinator.pool.presets import PRESETS
-from protocol import normalizer, replay
 from protocol.spec import RunSpec
-from protocol.state import State, params_hash
+from protocol.state import params_hash
 from scripts import compare_pools
 from scripts.simulation.compiled import CompiledLanes, plays
 from scripts.simulation.crowd import populate
 from scripts.simulation.learning import Learner
 from scripts.simulation.population import Population
 from scripts.simulation.world import World
+from tests import alone
 from worker.evaluation import environments
-from worker.evaluation.jobs import EvaluationJob, Normalization
+from worker.evaluation.jobs import EvaluationJob
 from worker.evaluation.lanes import Lanes
 
 UPDATES = 3
@@ -33,33 +31,6 @@ CROWD = Population(
 def cartpole(**sections: object) -> RunSpec:
     centre = {"episodes": 2, "screening": 1}
     return compose("CartPole-v1", {"stop": {"target": 1e6}, "centre": centre, **sections}).spec
-
-
-def by_hand(spec: RunSpec) -> State:
-    """Without a pool, and with the lanes alone."""
-    lanes = Lanes(spec, environments.maker(spec.environment), 4)
-    rules, state = replay.arithmetic(spec), replay.initial_state(spec)
-    while state.version < UPDATES:
-        first = state.version * spec.directions
-        job = EvaluationJob(
-            "members",
-            state.version,
-            first,
-            spec.directions,
-            1,
-            state.sigma,
-            per_direction=spec.members_per_direction,
-        )
-        view = Normalization.of(state.normalizer) if state.normalizer else None
-        found = lanes.evaluate(job, state.theta, view)
-        observed = b"" if found.observed is None else normalizer.to_bytes(found.observed)
-        whole = Contribution(
-            SessionId("w", "s"), state.version, first, found.returns, found.lengths, observed
-        )
-        closed = CloseBatch(state.version, (whole,), ())
-        state = update.make(spec, rules, state, 1, closed).after
-    lanes.close()
-    return state
 
 
 def simulated(spec: RunSpec, population: Population, seed: int = 0) -> Learner:
@@ -75,7 +46,7 @@ def simulated(spec: RunSpec, population: Population, seed: int = 0) -> Learner:
 def test_a_synchronous_pool_of_any_workers_makes_what_is_made_without_a_pool(enabled):
     """Leavers, late results, copies and parts change nothing, to the last bit."""
     spec = cartpole(normalizer={"enabled": enabled}, pool=dict(PRESETS["sync"]))
-    expected = by_hand(spec)
+    expected = alone.trained(spec, UPDATES)
     assert plays(spec) is not enabled
     for population, seed in ((ALONE, 0), (CROWD, 1), (CROWD, 2)):
         learner = simulated(spec, population, seed)
@@ -90,7 +61,7 @@ def test_a_synchronous_pool_of_any_workers_makes_what_is_made_without_a_pool(ena
 def test_a_pool_that_does_not_wait_makes_something_else_and_says_how_much_was_stale():
     spec = cartpole(pool={"quorum": 0.5, "max_staleness": 2, "stale_share": 0.5, "patience": 0.0})
     learner = simulated(spec, CROWD)
-    assert params_hash(learner.state.theta) != params_hash(by_hand(spec).theta)
+    assert params_hash(learner.state.theta) != params_hash(alone.trained(spec, UPDATES).theta)
     assert 0 < learner.late < learner.members <= learner.played
 
 
@@ -131,7 +102,7 @@ def test_members_without_mirror_learn_in_a_crowd_what_they_learn_without_a_pool(
     strategy = {"mirrored": False, "population": 65}
     spec = cartpole(strategy=strategy, normalizer={"enabled": normalised})
     learner = simulated(spec, CROWD)
-    assert params_hash(learner.state.theta) == params_hash(by_hand(spec).theta)
+    assert params_hash(learner.state.theta) == params_hash(alone.trained(spec, UPDATES).theta)
     assert learner.members == 65 * UPDATES
 
 
