@@ -1,4 +1,4 @@
-"""Gymnasium's MuJoCo tasks in lanes: one model for all, and what a step tells by one kernel.
+"""Gymnasium's MuJoCo tasks in lanes: one model for all, and what their steps tell by one kernel.
 
 Their own `step` takes half as long again as the simulation in it: checks of shapes, arrays of
 parts, dictionaries of what nobody reads, forces that most tasks don't tell of. And instances with a
@@ -11,11 +11,12 @@ import importlib
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from worker.evaluation import mujoco_steps
 from worker.evaluation.environments import Maker
-from worker.evaluation.vector import Share, Step, Told, Vector, VectorMaker, stream
+from worker.evaluation.mujoco_steps import Rules
+from worker.evaluation.vector import Share, Step, Told, Vector, VectorMaker
 from worker.policies.calls import prepared
 
 
@@ -24,24 +25,39 @@ class Task(NamedTuple):
 
     Attributes:
         entry_point: as Gymnasium registers it.
+        tell, steer: kernels.
         hidden: coordinates that are not observed, unless the arguments say that all are.
         slow: observed velocities are cut at that many units.
-        normal: velocities begin normally distributed, not uniformly.
-        healthy: staying in some ranges is rewarded, and may be what an episode lasts for.
+        fields: of a simulation, that the kernels read beside positions, velocities and controls.
     """
 
     entry_point: str
+    tell: Any
+    steer: Any = mujoco_steps.steer
     hidden: int = 1
     slow: float = np.inf
-    normal: bool = False
-    healthy: bool = False
+    fields: tuple[str, ...] = ("qpos",)
 
 
+HUMANOID = ("xipos", "cfrc_ext", "cinert", "cvel", "qfrc_actuator")
 TASKS = {
-    "HalfCheetah-v5": Task("half_cheetah_v5:HalfCheetahEnv", normal=True),
-    "Swimmer-v5": Task("swimmer_v5:SwimmerEnv", hidden=2),
-    "Hopper-v5": Task("hopper_v5:HopperEnv", slow=10.0, healthy=True),
-    "Walker2d-v5": Task("walker2d_v5:Walker2dEnv", slow=10.0, healthy=True),
+    "HalfCheetah-v5": Task("half_cheetah_v5:HalfCheetahEnv", mujoco_steps.tell_cheetah),
+    "Swimmer-v5": Task("swimmer_v5:SwimmerEnv", mujoco_steps.tell_cheetah, hidden=2),
+    "Hopper-v5": Task("hopper_v5:HopperEnv", mujoco_steps.tell_walker, slow=10.0),
+    "Walker2d-v5": Task("walker2d_v5:Walker2dEnv", mujoco_steps.tell_walker, slow=10.0),
+    "InvertedPendulum-v5": Task(
+        "inverted_pendulum_v5:InvertedPendulumEnv", mujoco_steps.tell_pendulum, hidden=0
+    ),
+    "Ant-v5": Task(
+        "ant_v5:AntEnv", mujoco_steps.tell_ant, hidden=2, fields=("main body", "cfrc_ext")
+    ),
+    "Humanoid-v5": Task(
+        "humanoid_v5:HumanoidEnv",
+        mujoco_steps.tell_humanoid,
+        mujoco_steps.steer_humanoid,
+        hidden=2,
+        fields=HUMANOID,
+    ),
 }
 MODULES = "gymnasium.envs.mujoco."
 """Where their entry points are."""
@@ -50,6 +66,7 @@ ARGUMENTS = frozenset(
         "frame_skip",
         "forward_reward_weight",
         "ctrl_cost_weight",
+        "contact_cost_weight",
         "healthy_reward",
         "terminate_when_unhealthy",
         "reset_noise_scale",
@@ -60,109 +77,32 @@ ARGUMENTS = frozenset(
 ANYTHING = (-np.inf, np.inf)
 
 
-class Rules(NamedTuple):
-    """What a step tells, in numbers; kernels take it as a plain tuple.
+def rules_of(task: Task, single: Any) -> Rules:
+    """What steps of an instance tell."""
 
-    Attributes:
-        hidden, slow: see `Task`.
-        seconds: of a step.
-        forward: reward of a unit of distance in a second.
-        effort: cost of an action's square, float32 as actions are.
-        healthy, lasting: whether ranges are rewarded, and end the episode where they are left.
-        reward: of a step within them.
-        height, angle: of the second and third coordinate.
-        checked: whether all coordinates from the third on, and velocities, have a range, `state`.
-    """
+    def number(name: str) -> float:
+        return float(getattr(single, name, 0.0))
 
-    hidden: int
-    slow: float
-    seconds: float
-    forward: float
-    effort: np.float32
-    healthy: bool
-    lasting: bool
-    reward: float
-    height: tuple[float, float]
-    angle: tuple[float, float]
-    checked: bool
-    state: tuple[float, float]
+    def bounds(name: str) -> tuple[float, float]:
+        low, high = getattr(single, name, ANYTHING)
+        return float(low), float(high)
 
-    @classmethod
-    def of(cls, task: Task, single: Any) -> Rules:
-        """Those of an instance."""
-        return cls(
-            task.hidden if single._exclude_current_positions_from_observation else 0,
-            task.slow,
-            float(single.dt),
-            float(single._forward_reward_weight),
-            np.float32(single._ctrl_cost_weight),
-            task.healthy,
-            bool(getattr(single, "_terminate_when_unhealthy", False)),
-            float(getattr(single, "_healthy_reward", 0.0)),
-            _range(getattr(single, "_healthy_z_range", ANYTHING)),
-            _range(getattr(single, "_healthy_angle_range", ANYTHING)),
-            hasattr(single, "_healthy_state_range"),
-            _range(getattr(single, "_healthy_state_range", ANYTHING)),
-        )
-
-
-def _range(bounds: Any) -> tuple[float, float]:
-    low, high = bounds
-    return float(low), float(high)
-
-
-@njit(inline="always", error_model="numpy")
-def within(value: float, bounds: tuple[float, float]) -> bool:
-    """Whether a value lies between two others."""
-    return bounds[0] < value < bounds[1]
-
-
-@njit(cache=True, error_model="numpy")
-def tell(
-    actions: NDArray[np.float32],
-    begun: NDArray[np.float64],
-    coordinates: NDArray[np.float64],
-    velocities: NDArray[np.float64],
-    rules: Rules,
-    observations: NDArray[np.float64],
-    rewards: NDArray[np.float64],
-    ended: NDArray[np.bool_],
-) -> None:
-    """What steps tell: the tasks' own expressions in their own order, so that it is the same bits.
-
-    Args:
-        actions: shape (l, actuators), fewer than 8, which NumPy would add up in another order.
-        begun: shape (l,), first coordinates before the step.
-        coordinates, velocities: shape (l, positions) and (l, degrees of freedom), after the step.
-        observations, rewards, ended: of `l` rows each, written.
-    """
-    (hidden, slow, seconds, forward, effort) = rules[:5]
-    (healthy, lasting, reward, height, angle, checked, state) = rules[5:]
-    for place in range(begun.size):
-        position, velocity = coordinates[place], velocities[place]
-        seen = observations[place]
-        shown = position.size - hidden
-        for i in range(shown):
-            seen[i] = position[hidden + i]
-        for i in range(velocity.size):
-            value = velocity[i]
-            value = -slow if value < -slow else value
-            seen[shown + i] = slow if value > slow else value
-        squares = np.float32(0.0)
-        for i in range(actions.shape[1]):
-            squares += actions[place, i] * actions[place, i]
-        told = forward * ((position[0] - begun[place]) / seconds)
-        ended[place] = False
-        if healthy:
-            well = within(position[1], height) and within(position[2], angle)
-            if checked:
-                for i in range(2, position.size):
-                    well = well and within(position[i], state)
-                for i in range(velocity.size):
-                    well = well and within(velocity[i], state)
-            told += (1.0 if well else 0.0) * reward
-            ended[place] = lasting and not well
-        rewards[place] = told - np.float64(effort * squares)
+    return Rules(
+        task.hidden if getattr(single, "_exclude_current_positions_from_observation", True) else 0,
+        task.slow,
+        float(single.dt),
+        number("_forward_reward_weight"),
+        number("_ctrl_cost_weight"),
+        number("_contact_cost_weight"),
+        bounds("_contact_force_range"),
+        bounds("_contact_cost_range"),
+        bool(number("_terminate_when_unhealthy")),
+        number("_healthy_reward"),
+        bounds("_healthy_z_range"),
+        bounds("_healthy_angle_range"),
+        hasattr(single, "_healthy_state_range"),
+        bounds("_healthy_state_range"),
+    )
 
 
 class Mujocos(Vector):
@@ -174,9 +114,11 @@ class Mujocos(Vector):
         import mujoco  # type: ignore[import-untyped]
 
         super().__init__()
-        self._mujoco, self._single, self._model = mujoco, single, single.model
-        self._normal, self._scale = task.normal, single._reset_noise_scale
-        self._rules = Rules.of(task, single)
+        self._mujoco, self._task, self._single = mujoco, task, single
+        self._model = single.model
+        mass = np.expand_dims(self._model.body_mass, axis=1)
+        self._masses = np.append(mass, np.sum(mass))
+        self._rules = rules_of(task, single)
         self._data: list[Any] = []
 
     def share(self) -> Share:
@@ -194,57 +136,50 @@ class Mujocos(Vector):
 
     def reset(self, number: int, seed: int) -> Any:
         """Begin an episode; see `Vector.reset`."""
-        single, scale, generator = self._single, self._scale, stream(seed)
-        model, data = self._model, self._data[number]
-        self._mujoco.mj_resetData(model, data)
-        data.qpos[:] = single.init_qpos + generator.uniform(-scale, scale, model.nq)
-        data.qvel[:] = single.init_qvel + (
-            scale * generator.standard_normal(model.nv)
-            if self._normal
-            else generator.uniform(-scale, scale, model.nv)
-        )
-        self._mujoco.mj_forward(model, data)
-        slow = self._rules.slow
-        seen = data.qpos[self._rules.hidden :], np.clip(data.qvel, -slow, slow)
-        return np.concatenate(seen)
+        self._single.data = self._data[number]
+        return self._single.reset(seed=seed)[0]
 
     def prepare_step(self, numbers: NDArray[np.int64]) -> Step:
         """What takes a step in each; see `Vector.prepare_step`."""
-        model, rules, count = self._model, self._rules, numbers.size
-        actions = np.empty((count, model.nu), dtype=np.float32)
-        coordinates, velocities = np.empty((count, model.nq)), np.empty((count, model.nv))
-        observations = np.empty((count, model.nq - rules.hidden + model.nv))
-        begun, rewards, ended = np.empty(count), np.empty(count), np.empty(count, dtype=np.bool_)
-        simulated = actions, begun, coordinates, velocities
-        tell_all = prepared(tell, *simulated, tuple(rules), observations, rewards, ended)
-        lanes = [
-            (place, data, data.ctrl, data.qpos, data.qvel, actions[place], *rows)
-            for place, (data, *rows) in enumerate(
-                zip(map(self._data.__getitem__, numbers), coordinates, velocities, strict=True)
-            )
-        ]
-        simulate, failure = self._mujoco.mj_step, self._mujoco.FatalError
-        skip = self._single.frame_skip
+        mujoco, model, skip = self._mujoco, self._model, self._single.frame_skip
+        data = [self._data[number] for number in numbers]  # keeps what the kernels write to
+        where = np.array([self._where(each) for each in data], dtype=np.uint64)
+        actions, begun = np.empty((len(data), model.nu), dtype=np.float32), np.empty(len(data))
+        observations = np.empty((len(data), *self._single.observation_space.shape))
+        rewards, ended = np.empty(len(data)), np.empty(len(data), dtype=np.bool_)
+        given = where, actions, self._masses, begun
+        rules = (model.nq, model.nv), tuple(self._rules)
+        steer = prepared(self._task.steer, *given)
+        tell = prepared(self._task.tell, *given, *rules, observations, rewards, ended)
+        simulate, failure = mujoco.mj_step, mujoco.FatalError
+        forces = mujoco.mj_rnePostConstraint if "cfrc_ext" in self._task.fields else None
 
         def step(chosen: NDArray[Any]) -> Told:
             actions[...] = chosen
+            steer()
             broken = []
-            for place, data, control, qpos, qvel, action, coordinate, velocity in lanes:
-                begun[place] = qpos[0]
-                control[:] = action
+            for place, each in enumerate(data):
                 try:
-                    simulate(model, data, skip)
+                    simulate(model, each, skip)
+                    if forces is not None:
+                        forces(model, each)
                 except failure:
                     broken.append(place)
-                coordinate[:] = qpos
-                velocity[:] = qvel
-            tell_all()
+            tell()
             if broken:
                 rewards[broken] = np.nan  # which no episode may have; the others go on
                 ended[broken] = True
             return observations, rewards, ended
 
         return step
+
+    def _where(self, data: Any) -> list[int]:
+        """Where a simulation's numbers are that the kernels want, which is for as long as it is."""
+        arrays = [
+            data.body(self._single._main_body).xpos if name == "main body" else getattr(data, name)
+            for name in ("qpos", "qvel", "ctrl", *self._task.fields)
+        ]
+        return [array.__array_interface__["data"][0] for array in arrays]
 
 
 def vectorised(maker: Maker) -> VectorMaker | None:
@@ -261,6 +196,6 @@ def vectorised(maker: Maker) -> VectorMaker | None:
     if registration.entry_point not in (kind, MODULES + task.entry_point):
         return None
     single: Any = maker.make().unwrapped
-    if type(single) is not kind or type(single._ctrl_cost_weight) not in (int, float):
-        return None
+    if type(getattr(single, "_ctrl_cost_weight", 0.0)) not in (int, float):
+        return None  # which would make the cost of an action's effort another kind of number
     return VectorMaker(Mujocos(task, single), maker.limit)

@@ -54,12 +54,6 @@ class Vector(ABC):
         time limit is the caller's to count."""
 
 
-def stream(seed: int) -> np.random.Generator:
-    """The random numbers of an environment that `gymnasium.Env.reset` begins with this seed: what
-    that makes, less what else it looks after, which takes as long again."""
-    return np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed)))
-
-
 class Share:
     """One environment of a `Vector`, for who steps it alone."""
 
