@@ -18,7 +18,7 @@ from protocol.policies import (
     Scalar,
 )
 from protocol.schedules import Schedule
-from protocol.section import Section
+from protocol.section import Section, fields
 from protocol.spaces import Space
 from protocol.strategies import Strategy
 from protocol.wrappers import Wrappers
@@ -265,7 +265,7 @@ class StrategySpec(Section, frozen=True, kw_only=True):
     @property
     def own(self) -> dict[str, Any]:
         """What only some strategies have and is given here, by name."""
-        optional = [f.name for f in msgspec.structs.fields(self) if f.default is None]
+        optional = [f.name for f in fields(type(self)) if f.default is None]
         return {name: v for name in optional if (v := getattr(self, name)) is not None}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
@@ -70,27 +71,41 @@ class Impatient(Random):
         return 0.05
 
 
-def members_return(spec: RunSpec, state: State, direction: int, sign: int) -> float:
-    """What the member is worth: the same on any worker, in a task of any size."""
-    member = noise.member(
-        spec.strategy.noise, spec.seed, direction, sign, state.theta, state.spread
+def members_returns(spec: RunSpec, state: State, first: int, count: int) -> NDArray[np.float64]:
+    """What members are worth, shape (count, signs): on any worker, in a task of any size."""
+    signs = spec.members_per_direction
+    members = noise.members(
+        spec.strategy.noise,
+        spec.seed,
+        first,
+        count,
+        state.theta,
+        state.spread,
+        per_direction=signs,
     )
-    return centre_return(state, member)
+    return worths(state, members).reshape(count, signs)
 
 
 def centre_return(state: State, parameters: NDArray[np.float32]) -> float:
     """Highest, 0, where all parameters are GOAL; a normaliser has its say, as it has in life."""
-    worth = -float(np.square(parameters.astype(np.float64) - GOAL).sum())
+    return float(worths(state, parameters))
+
+
+def worths(state: State, parameters: NDArray[np.float32]) -> NDArray[np.float64]:
+    """That of each row of parameters."""
+    wide = parameters.astype(np.float64)
+    worth = -np.square(wide - GOAL).sum(axis=-1)
     if state.normalizer is not None:
         mean, inverse = state.normalizer.policy_input()
-        worth += 0.01 * float(mean[0]) * float(inverse[0]) * float(parameters[0])
-    return worth
+        worth = worth + 0.01 * float(mean[0]) * float(inverse[0]) * wide[..., 0]
+    return np.asarray(worth)
 
 
-def frames_of(direction: int, sign: int) -> NDArray[np.float64]:
-    """What the member observes, shape (frames, DIMS)."""
-    frames = np.arange(1 + (3 * direction + sign) % 5, dtype=np.float64)
-    return np.stack([frames * 0.3 + direction % 7, np.sin(frames + sign)], axis=1)
+@functools.cache
+def frames_of(phase: int, sign: int) -> NDArray[np.float64]:
+    """What a member observes, shape (frames, DIMS); `phase` is its direction's remainder by 35."""
+    frames = np.arange(1 + (3 * phase + sign) % 5, dtype=np.float64)
+    return np.stack([frames * 0.3 + phase % 7, np.sin(frames + sign)], axis=1)
 
 
 def evaluate(spec: RunSpec, state: State, task: Task) -> Result:
@@ -100,18 +115,14 @@ def evaluate(spec: RunSpec, state: State, task: Task) -> Result:
         returns = np.full(task.count, centre_return(state, state.theta))
         lengths = np.ones(task.count, dtype=np.int64)
     else:
+        returns = members_returns(spec, state, task.first, task.count)
         directions = range(task.first, task.first + task.count)
         signs = (1, -1)[: spec.members_per_direction]
-        returns = np.array(
-            [[members_return(spec, state, d, sign) for sign in signs] for d in directions]
-        )
-        frames = [[frames_of(d, sign) for sign in signs] for d in directions]
-        lengths = np.array([[len(member) for member in each] for each in frames])
+        frames = [frames_of(direction % 35, sign) for direction in directions for sign in signs]
+        lengths = np.array([len(member) for member in frames]).reshape(returns.shape)
         if state.normalizer is not None:
             words = np.zeros((DIMS, 4), dtype=np.uint64)
-            for pair in frames:
-                for member in pair:
-                    kernels.observe_frames(member, *state.normalizer.measure(), words)
+            kernels.observe_frames(np.concatenate(frames), *state.normalizer.measure(), words)
             observed = normalizer.to_bytes(normalizer.from_words(int(lengths.sum()), words))
     packed_returns, packed_lengths = pack_returns(returns, lengths)
     return Result(

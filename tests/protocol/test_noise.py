@@ -185,11 +185,11 @@ def test_members_without_mirror_are_every_other_one(kind, seed, start, count, si
         noise.members(kind, seed, start, count, theta, 0.3, per_direction=3)
 
 
-@given(KINDS, SEEDS, STARTS, st.integers(0, 19), SIZES, st.randoms(use_true_random=False))
+@given(KINDS, SEEDS, STARTS, st.integers(0, 19), SIZES, st.integers(0, 2**32))
 @settings(deadline=None)
-def test_members_in_another_order_are_the_same(kind, seed, start, count, size, random):
+def test_members_in_another_order_are_the_same(kind, seed, start, count, size, shuffle):
     theta = vectors.theta(size) - np.float32(5)
-    order = np.array(random.sample(range(size), size), np.int32)
+    order = np.random.default_rng(shuffle).permutation(size).astype(np.int32)
     made = noise.members(kind, seed, start, count, theta[order], 0.1, order=order)
     for i in range(2 * count):
         alone = noise.member(kind, seed, start + i // 2, 1 - 2 * (i % 2), theta, 0.1)

@@ -21,6 +21,8 @@ from worker.evaluation.lanes import Lanes
 
 SIGMA = 0.3
 DEADLINE = 30.0
+LANES = 64
+"""Of each process: to try out how many suit takes longer than most tests."""
 EVERY = 1009  # seeds of trouble; none of the first directions has one
 
 
@@ -49,9 +51,11 @@ def waiting(gate: Path) -> RunSpec:
     return toy(trouble="hang", every=EVERY, gate=str(gate))
 
 
-async def started(spec: RunSpec, children: int, share: float = 1.0) -> Evaluators:
+async def started(
+    spec: RunSpec, children: int, share: float = 1.0, lanes: int = LANES
+) -> Evaluators:
     evaluators = Evaluators(DEADLINE, share)
-    await evaluators.start(spec, children, [TOYS])
+    await evaluators.start(spec, children, [TOYS], lanes=lanes)
     await until(lambda: evaluators.ready == children)
     view = reference.normalization(spec) if spec.normalizer.enabled else None
     await evaluators.set_theta(0, reference.theta(spec), view)

@@ -485,6 +485,7 @@ def cursed(spec: RunSpec, after: int) -> int:
 @asynccontextmanager
 async def process(url: str, home: Path, *options: str) -> AsyncIterator[Process]:
     command = [sys.executable, "-m", "worker", url, "--home", str(home), "--nice", "0"]
+    command += ["--lanes", "16"]  # to try out how many suit takes long
     started = await asyncio.create_subprocess_exec(
         *command, "--allow-module", TOYS, *options, cwd=ROOT, stdin=PIPE, stdout=PIPE, stderr=STDOUT
     )

@@ -303,9 +303,9 @@ async def test_a_process_says_that_an_environment_is_another_one_here_and_work_g
     other = msgspec.structs.replace(honest, environment=environment)
     evaluators = Evaluators(DEADLINE)
     with pytest.raises(EnvironmentUnavailable, match=r"\(4,\).* here but Box\(shape=\(3,\)"):
-        await evaluators.start(other, 1)
+        await evaluators.start(other, 1, lanes=8)
     assert not evaluators._children
     evaluators = Evaluators(DEADLINE)
-    await evaluators.start(honest, 1)
+    await evaluators.start(honest, 1, lanes=8)
     assert evaluators.ready == 1
     await evaluators.close()

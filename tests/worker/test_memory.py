@@ -40,7 +40,8 @@ def own(evaluators: Evaluators) -> int:
 async def leaking(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> Evaluators:
     """A process that has room for the leaks of some episodes."""
     monkeypatch.setattr(children, "LOOK_SECONDS", 0.002)
-    evaluators = await started(toy(trouble="leak", every=EVERY), 1)
+    # Few lanes, whose speed is measured with few episodes, all of which leak.
+    evaluators = await started(toy(trouble="leak", every=EVERY), 1, lanes=8)
     monkeypatch.setattr(evaluators, "_on_lost", told.append)
     await whole(evaluators, members(0, 1))  # all that a part needs is loaded
     assert evaluators.memory_limit is not None

@@ -104,7 +104,7 @@ async def test_a_crash_costs_its_direction_and_no_more() -> None:
     assert problems.EVERY == EVERY
     spec = spec_of("crashing")
     evaluators = Evaluators(DEADLINE, 1.0)
-    await evaluators.start(spec, 1, ALLOWED)
+    await evaluators.start(spec, 1, ALLOWED, lanes=8)
     try:
         await until(lambda: evaluators.ready == 1)
         theta = replay.initial_state(spec).theta

@@ -12,6 +12,7 @@ from tests.worker import reference
 from tests.worker.evaluating import (
     DEADLINE,
     EVERY,
+    LANES,
     alive,
     assert_usable,
     cursed,
@@ -83,7 +84,7 @@ async def test_the_first_child_that_is_ready_starts_and_others_join_it():
     await until(lambda: len(evaluators._children) == 2)
     slow = processes(evaluators)[0]
     os.kill(slow, signal.SIGSTOP)
-    await evaluators.start(toy(), 2, [TOYS])
+    await evaluators.start(toy(), 2, [TOYS], lanes=LANES)
     assert [ready for ready, _ in told] == [1]
     await evaluators.set_theta(0, reference.theta(toy()), reference.normalization(toy()))
     await assert_usable(evaluators)
@@ -135,7 +136,7 @@ async def test_a_child_killed_before_it_is_ready_is_replaced_which_is_told():
         while not evaluators._children:
             await asyncio.sleep(0.01)  # between looks
     os.kill(processes(evaluators)[0], signal.SIGKILL)
-    await evaluators.start(toy(), 1, [TOYS])
+    await evaluators.start(toy(), 1, [TOYS], lanes=LANES)
     await evaluators.close()
     assert told == [
         "an evaluation process was killed from outside (SIGKILL), by somebody or for want of memory"

@@ -12,7 +12,7 @@ from protocol import spec as run_spec
 from protocol.spec import RunSpec
 from tests.worker import toy_environments  # noqa: F401 - registers them
 from worker.describe import describe
-from worker.evaluation import environments
+from worker.evaluation import choosing, environments
 from worker.evaluation import probe as probing
 from worker.evaluation.jobs import EnvironmentUnavailable, Evaluation, EvaluationJob
 from worker.evaluation.lanes import Lanes
@@ -68,6 +68,8 @@ def test_what_the_probe_lets_instances_be_used_for_again_plays_as_new_ones(
     monkeypatch.setattr(probing.RecordingMaker, "limit", STEPS)
     monkeypatch.setattr(probing.ShortMaker, "limit", STEPS)
     monkeypatch.setattr(probing, "SPEED_SECONDS", 0.001)
+    monkeypatch.setattr(choosing, "MOST_LANES", 4)  # as many as the members that are played below
+    monkeypatch.setattr(choosing, "ROUNDS", 1)
     spec = spec_of(environment_id)
     maker = environments.maker(spec.environment)
     found = probing.probe(spec, maker, lambda take: None)

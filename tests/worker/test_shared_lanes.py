@@ -17,6 +17,7 @@ from tests.worker import reference
 from tests.worker.evaluating import (
     DEADLINE,
     EVERY,
+    LANES,
     alone,
     assert_same,
     assert_usable,
@@ -118,7 +119,7 @@ async def test_kills_while_it_starts_are_survived_and_told():
     told = list[str]()
     evaluators = Evaluators(DEADLINE, on_lost=told.append)
     evaluators.prepare(2)
-    starting = asyncio.create_task(evaluators.start(toy(), 2, [TOYS]))
+    starting = asyncio.create_task(evaluators.start(toy(), 2, [TOYS], lanes=LANES))
     killed = set[int]()
     for _ in range(3):
         await until(lambda: bool(set(processes(evaluators)) - killed))
