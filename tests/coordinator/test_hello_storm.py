@@ -18,7 +18,6 @@ from tests.coordinator.runs import broker, led, spec_of, states_of
 from tests.coordinator.scripted import DEADLINE, ScriptedWorker
 
 SPEC = spec_of(stop={"updates": 60}, centre={"evaluate_every": 0})
-EXPECTED = params_hash(states_of(SPEC, 60)[-1].theta)
 CROWD = 300
 
 
@@ -57,7 +56,7 @@ async def test_a_crowd_is_let_in_while_the_run_goes_on(tmp_path: Path, kind: str
         outcome = await run.outcome()
         connecting.cancel()
         await asyncio.gather(connecting, return_exceptions=True)
-    assert outcome.params_hash == EXPECTED
+    assert outcome.params_hash == params_hash(states_of(SPEC, 60)[-1].theta)
 
 
 async def test_results_are_heard_first_and_the_loop_turns_meanwhile(

@@ -44,7 +44,6 @@ from tests.coordinator.runs import Led, broker, led, spec_of, states_of
 from tests.coordinator.scripted import DEADLINE, ScriptedWorker, evaluate
 
 SPEC = spec_of(environment={"cap": 2.0}, normalizer={"enabled": True}, stop={"updates": 4})
-EXPECTED = params_hash(states_of(SPEC, 4)[-1].theta)
 
 
 class Scene:
@@ -106,7 +105,7 @@ async def scene(directory: Path) -> AsyncIterator[Scene]:
             assert honest.hellos == honest.hellos[:1], "the honest worker had to start over"
             honest.resume()
             outcome = await run.outcome()
-            assert outcome.params_hash == EXPECTED
+            assert outcome.params_hash == params_hash(states_of(SPEC, 4)[-1].theta)
             assert "refused" not in honest.heard.acknowledged.values()
 
 
@@ -460,7 +459,7 @@ async def test_session_thought_gone_is_asked_to_say_hello_again(tmp_path: Path) 
             await honest.until(lambda: len(honest.heard.welcomes) == 2)
             assert [notice.code for notice in honest.heard.notices] == ["hello-again"]
             honest.resume()
-            assert (await run.outcome()).params_hash == EXPECTED
+            assert (await run.outcome()).params_hash == params_hash(states_of(SPEC, 4)[-1].theta)
 
 
 async def test_beats_of_strangers_reach_nobody_here(tmp_path: Path) -> None:

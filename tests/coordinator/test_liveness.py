@@ -41,7 +41,6 @@ def test_a_laptop_that_slept_for_an_hour_finds_its_place_again() -> None:
 
 
 SPEC = spec_of(stop={"updates": 6})
-EXPECTED = params_hash(states_of(SPEC, 6)[-1].theta)
 
 
 async def test_two_workers_of_one_name_and_one_key_are_two_machines(tmp_path: Path) -> None:
@@ -60,7 +59,7 @@ async def test_two_workers_of_one_name_and_one_key_are_two_machines(tmp_path: Pa
             worker.resume()
         outcome = await run.outcome()
         assert all(worker.heard.acknowledged or len(worker.heard.tasks) > 1 for worker in workers)
-    assert outcome.params_hash == EXPECTED
+    assert outcome.params_hash == params_hash(states_of(SPEC, 6)[-1].theta)
 
 
 async def test_a_will_frees_at_once_what_would_run_out_much_later(tmp_path: Path) -> None:
@@ -70,5 +69,5 @@ async def test_a_will_frees_at_once_what_would_run_out_much_later(tmp_path: Path
         await lost.vanish()
         async with run.worker():
             outcome = await run.outcome()
-    assert outcome.params_hash == EXPECTED
+    assert outcome.params_hash == params_hash(states_of(SPEC, 6)[-1].theta)
     assert any("gone: its connection broke" in line for line in run.lines)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from coordinator import update
 from protocol import topics
 from protocol.address import parse_address
 from protocol.envelope import open_plain, plain
@@ -20,6 +21,7 @@ from protocol.spec import RunSpec
 from tests.coordinator.runs import Led, led
 from tests.worker.reference import run_spec
 from tests.worker.test_daemon import Impatient, Lines, no_children
+from worker import reception
 from worker.daemon import Daemon, Settings
 
 DEADLINE = 60.0  # of what takes a few seconds on a quiet machine
@@ -128,13 +130,25 @@ def in_step(run: Led, *daemons: Daemon) -> bool:
     return all(reached - 2 <= version_of(daemon) for daemon in daemons)
 
 
-async def test_a_peer_serves_a_joiner_and_both_serve_the_next(tmp_path: Path) -> None:
+def known_holders(run: Led) -> int:
+    """How many the coordinator would send a joiner to."""
+    offers = run.server._serving._holders._offers
+    return len(offers[max(offers)].holders)
+
+
+async def test_a_peer_serves_a_joiner_and_both_serve_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reception, "PATIENCE", DEADLINE)  # nobody is given up for being slow
     async with led(spec_of(), tmp_path) as run:
         url = f"{run.url}/{run.run_id}#{run.identity.fingerprint}"
         spy = Spy(run.url, run.run_id)
         async with spy.listening(), volunteering(url) as first:
             await until(lambda: version_of(first) > 64)
             await until(lambda: holds(first))
+            # A snapshot that nobody else has yet would be had from the coordinator.
+            monkeypatch.setattr(update, "SNAPSHOT_EVERY", 1 << 40)
+            await until(lambda: known_holders(run) == 1)
             async with volunteering(url) as second:
                 await until(lambda: spy.chunks)
                 await until(lambda: in_step(run, first, second))
