@@ -37,7 +37,7 @@ def raw(kind: type[Message]) -> list[Any]:
     return [NUMBERS[kind], *(generated.plain(field.type) for field in fields)]
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(generated.messages())
 def test_every_message_comes_back_as_it_was(message: Message) -> None:
     assert decode(encode(message)) == message

@@ -62,7 +62,7 @@ def with_spaces(**changed: Any) -> spec.RunSpec:
     return spec.parse({**BASE, "environment": {**BASE["environment"], **changed}})
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(observation=ANY, action=ANY)
 def test_any_spaces_come_back_from_bytes_and_from_toml(observation: Space, action: Space) -> None:
     made = with_spaces(observation=plain(observation), action=plain(action))

@@ -535,7 +535,7 @@ def test_a_spec_that_this_version_does_not_know_asks_for_an_upgrade() -> None:
         run_spec.from_bytes(pack(raw))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_a_mutated_spec_is_a_spec_or_a_spec_error(data: st.DataObject) -> None:
     valid = bytearray(run_spec.to_bytes(parse(environment={"kwargs": {"a": "b"}})))

@@ -61,7 +61,9 @@ async def slow_gate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def slow(slow_gate: Path) -> AsyncIterator[Evaluators]:
     """One child, all of whose episodes but the cursed ones are over with their first step."""
-    evaluators = await started(toy(trouble="slow", every=EVERY, lasts=1, gate=str(slow_gate)), 1)
+    evaluators = await started(
+        toy(trouble="slow", every=EVERY, lasts=1, gate=str(slow_gate), slow_steps=900), 1
+    )
     yield evaluators
     await evaluators.close()
 
@@ -137,7 +139,8 @@ async def test_what_is_finished_of_a_long_job_is_told_while_it_runs(monkeypatch)
     assert any(piece.first > cursed().first for piece in pieces[:-1])
 
 
-async def test_a_cancelled_job_tells_first_what_is_finished(slow, slow_gate):
+async def test_a_cancelled_job_tells_first_what_is_finished(slow, slow_gate, monkeypatch):
+    monkeypatch.setattr(hands, "HAND_OVER_SECONDS", DEADLINE)
     spec = toy(trouble="slow", every=EVERY, lasts=1)
     job, parts = cursed(before=5, after=7), list[Evaluation]()
     running = asyncio.create_task(slow.evaluate(job, parts.append))
@@ -150,7 +153,10 @@ async def test_a_cancelled_job_tells_first_what_is_finished(slow, slow_gate):
     assert_same(piece, alone(spec, members(job.first, 5)))
 
 
-async def test_the_next_job_goes_on_beside_the_last_episodes_of_one_and_without_them(slow):
+async def test_the_next_job_goes_on_beside_the_last_episodes_of_one_and_without_them(
+    slow, monkeypatch
+):
+    monkeypatch.setattr(hands, "HAND_OVER_SECONDS", DEADLINE)
     spec = toy(trouble="slow", every=EVERY, lasts=1)
     await until(lambda: not any(child.parts for child in slow._children))
     job, told = cursed(before=5, after=2), list[Evaluation]()

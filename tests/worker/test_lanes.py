@@ -207,7 +207,7 @@ JOBS = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     trouble=st.sampled_from(["none", "tell", "nan-observation"]),
     kind=st.sampled_from(["mlp", "gru"]),

@@ -538,7 +538,7 @@ def test_of_two_updates_for_one_version_that_of_the_later_epoch_is_applied(first
     assert "goes on" not in desk.warnings
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     st.permutations([(False, 2), (False, 3), (False, 4), (True, 2), (True, 3), (True, 4)]),
     st.sets(st.integers(0, 5)),
@@ -659,7 +659,7 @@ EVENTS = ["task", "task", "evaluated", "evaluated", "answer", "epoch", "welcome"
 EVENTS += ["forged end", "lost", "time", "long time", "disconnect", "connect", "paused"]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.sampled_from(EVENTS), min_size=15, max_size=50), st.data())
 def test_every_task_is_answered_to_whoever_leads_in_the_end(events, data):
     desk = joined()

@@ -124,7 +124,7 @@ peers = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(peers, st.integers(1, 90), st.integers(0, 2**32))
 def test_the_exact_bytes_arrive_or_everybody_is_given_up(servers, chunks, seed):
     data = bytes_of(chunks)

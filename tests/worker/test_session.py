@@ -1050,7 +1050,7 @@ def genuine(host: Host) -> list[bytes]:
     ]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_no_bytes_on_any_topic_raise(data):
     desk = Desk(host_of(1))

@@ -52,7 +52,7 @@ class Sampling(gymnasium.Env[Any, Any]):
         return self.value, {}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(space=ANY, seed=st.integers(0, 1 << 30))
 def test_inputs_are_what_gymnasium_flattens_observations_to(space, seed):
     environment = Sampling(space)
@@ -87,7 +87,7 @@ def test_an_observation_outside_of_its_space_is_an_error_not_another_one(space, 
             around.reset(seed=0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(space=ANY)
 def test_spaces_are_read_in_the_words_of_the_spec(space):
     # Gymnasium keeps bounds in float32.
@@ -98,7 +98,7 @@ def test_spaces_are_read_in_the_words_of_the_spec(space):
 
 
 @pytest.mark.filterwarnings("ignore:.*Casting input x")  # of a Box without a shape
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     space=ANY,
     squash=st.sampled_from(["clip", "tanh"]),

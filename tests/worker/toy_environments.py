@@ -41,21 +41,27 @@ class Walk(gymnasium.Env[Any, Any]):
     Args:
         trouble: what goes wrong in step 3 of every episode whose seed is a multiple of `every`;
             `tell` raises in step 1 to 4 of any episode that lasts so long; `slow` takes 0.1 s for
-            each of many steps, and raises in every fifth other episode; `crash` ends the process,
-            without a signal where the seed is even; `leak` keeps something of every episode for
-            ever; `gulp` takes memory until it is ended; `tally` writes the seed of every episode
-            that begins to `gate`, and takes its time; `double` makes a copy of the process, and
-            both go on.
+            each of `slow_steps` more, and raises in every fifth other episode; `crash` ends the
+            process, without a signal where the seed is even; `leak` keeps something of every
+            episode for ever; `gulp` takes memory until it is ended; `tally` writes the seed of
+            every episode that begins to `gate`, and takes its time; `double` makes a copy of the
+            process, and both go on.
         gate: a file that `hang` waits for, and makes one beside it that is called `.waiting`, or ""
             to hang for ever; `slow` makes it.
     """
 
     def __init__(
-        self, trouble: str = "none", every: int = 3, gate: str = "", lasts: int = 9
+        self,
+        trouble: str = "none",
+        every: int = 3,
+        gate: str = "",
+        lasts: int = 9,
+        slow_steps: int = 10,
     ) -> None:
         self.observation_space = Box(-10.0, 10.0, (2,), np.float64)
         self.action_space = Discrete(3)
         self.trouble, self.every, self.gate, self.lasts = trouble, every, gate, lasts
+        self.slow_steps = slow_steps
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[Any, Any]:
         super().reset(seed=seed)
@@ -72,7 +78,7 @@ class Walk(gymnasium.Env[Any, Any]):
         self.time, self.memory = 0, 0.0
         self.length = int(self.np_random.integers(1, self.lasts + 1)) + (4 if self.cursed else 0)
         if self.cursed and self.trouble == "slow":
-            self.length += 10
+            self.length += self.slow_steps
         return self.np_random.normal(size=2), {}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Any]:
