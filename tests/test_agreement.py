@@ -10,7 +10,7 @@ import pytest
 from scripts.check_exact import VARIATIONS, by_a_worker, by_replay, make_run, simd_levels
 from tests.coordinator.runs import spec_of
 
-UPDATES = 1000
+UPDATES = 400
 
 
 @pytest.fixture(scope="module")
