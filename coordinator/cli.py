@@ -232,8 +232,10 @@ def host(
         from coordinator.composing import compose
 
         modules = tuple(allow_module or ())
-        spec, first = compose(source, flags, assignments or [], modules, pool, init, preset)
-        run = runs.prepare(spec, run_dir, key, delegates, keep_returns, first)
+        composed = compose(source, flags, assignments or [], modules, pool, init, preset)
+        run = runs.prepare(composed.spec, run_dir, key, delegates, keep_returns, composed.first)
+        if composed.told:
+            console.say(composed.told)
     known = run.directory.remembered() if run.resumed else BrokerChoice()
     given: dict[str, Any] = {"broker": broker, "bind": bind, "port": port, "advertise": advertise}
     choice = replace(known, **{name: value for name, value in given.items() if value is not None})
@@ -412,9 +414,11 @@ def demo(
     flags = spec_values(locals())
     registry.allow(allow_module or ())
     modules = tuple(allow_module or ())
-    spec, first = compose(source, flags, assignments or [], modules, pool, init, preset)
+    spec, first, told = compose(source, flags, assignments or [], modules, pool, init, preset)
     run = prepare(spec, run_dir, first=first)
     console = Console(events=not quiet)
+    if told:
+        console.say(told)
     console.say(
         f"run {run.id}: {spec.environment.id}, {spec.size:,} parameters, "
         f"{workers} worker{'s' * (workers != 1)}; "

@@ -32,6 +32,8 @@ class Composed(NamedTuple):
 
     spec: RunSpec
     first: State | None
+    told: str = ""
+    """a line for people about what it begins with; may be empty"""
 
 
 def compose(

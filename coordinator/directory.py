@@ -291,7 +291,7 @@ class RunDirectory:
     def write_policy(
         self,
         path: Path,
-        tensors: Mapping[str, NDArray[np.float32]],
+        tensors: Mapping[str, NDArray[np.floating]],
         about: Mapping[str, str],
     ) -> None:
         """Replace a policy file in one step: a reader sees the old or the new one whole.

@@ -119,8 +119,8 @@ Init = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Begin with the parameters in it: a state dict of PyTorch, a safetensors file, or the "
-        "directory of a run that has kept a policy.",
+        help="Begin with the parameters in it, and the observation statistics: a state dict of "
+        "PyTorch, a safetensors file, or a run's directory or snapshot.",
     ),
 ]
 

@@ -281,10 +281,9 @@ def _write(
 ) -> None:
     """Replace a policy file, which says these things of itself too. Raises `DirectoryError`."""
     point = version.point
-    normalisation = None if point.normalizer is None else point.normalizer.policy_input()
     directory.write_policy(
         path,
-        to_tensors(spec, point.theta, normalisation),
+        to_tensors(spec, point.theta, point.normalizer),
         {
             "run": directory.run,
             "version": str(point.version),

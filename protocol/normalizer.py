@@ -199,6 +199,26 @@ def initial_state(dims: int, window: int) -> NormalizerState:
     )
 
 
+def continued(
+    count: float, mean: NDArray[np.float64], squares: NDArray[np.float64], window: int
+) -> NormalizerState:
+    """The statistics of a version 0 that begins with what another run has seen, with room for
+    `window` versions' measures; `count`, `mean` and `squares` as in `NormalizerState`.
+
+    It measures as that run's version did. Those of the window before it measure nothing.
+    """
+    dims = mean.size
+    blank = np.full(dims, INITIAL_EXPONENT, dtype=np.int16)
+    shift, exponents = _measure(count, mean, squares, blank)
+    return NormalizerState(
+        count=count,
+        mean=mean,
+        squares=squares,
+        shifts=np.tile(shift, (window, 1)),
+        exponents=np.tile(exponents, (window, 1)),
+    )
+
+
 def advance(
     state: NormalizerState, observations: Sequence[tuple[int, ObservationSums]]
 ) -> NormalizerState:
@@ -227,13 +247,7 @@ def advance(
         mean = mean + difference * (part / total)
         squares = squares + part_squares + difference * difference * (count * part / total)
         count = total
-    exponents = state.exponents[0]
-    if count >= 2.0:
-        _, power = np.frexp(np.sqrt(squares / count))
-        ideal = np.clip(RESOLUTION_BITS - power, LOWEST_EXPONENT, HIGHEST_EXPONENT)
-        exponents = np.where(squares > 0.0, ideal, exponents).astype(np.int16)
-    # A shift of whole steps: else values on a grid, as float32 is, would all round the same way.
-    shift = np.ldexp(np.rint(np.ldexp(mean, exponents)), -exponents)
+    shift, exponents = _measure(count, mean, squares, state.exponents[0])
     return NormalizerState(
         count=count,
         mean=mean,
@@ -241,6 +255,22 @@ def advance(
         shifts=np.vstack((shift[np.newaxis], state.shifts[:-1])),
         exponents=np.vstack((exponents[np.newaxis], state.exponents[:-1])),
     )
+
+
+def _measure(
+    count: float,
+    mean: NDArray[np.float64],
+    squares: NDArray[np.float64],
+    exponents: NDArray[np.int16],
+) -> tuple[NDArray[np.float64], NDArray[np.int16]]:
+    """Shift and exponents of the version that has these statistics; `exponents` are those before,
+    which dimensions keep that never varied."""
+    if count >= 2.0:
+        _, power = np.frexp(np.sqrt(squares / count))
+        ideal = np.clip(RESOLUTION_BITS - power, LOWEST_EXPONENT, HIGHEST_EXPONENT)
+        exponents = np.where(squares > 0.0, ideal, exponents).astype(np.int16)
+    # A shift of whole steps: else values on a grid, as float32 is, would all round the same way.
+    return np.ldexp(np.rint(np.ldexp(mean, exponents)), -exponents), exponents
 
 
 def _moments(

@@ -9,10 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ShoalError
+from protocol.normalizer import NormalizerState
 from protocol.spec import RunSpec
 
 Statistics = tuple[NDArray[np.float32], NDArray[np.float32]]
 """Mean and inverse deviation of the observations, each of shape (observation size,)."""
+
+MEAN = "observation.mean"
+INVERSE = "observation.inverse_deviation"
+COUNT = "observation.count"
+EXACT_MEAN = "observation.exact_mean"
+SQUARES = "observation.squared_deviations"
+STATISTICS = (MEAN, INVERSE, COUNT, EXACT_MEAN, SQUARES)
+"""What a policy file holds beside parameters: the first two, float32, are what a policy is played
+with; the others, float64, are what a run begins with: frames, their mean, and the sum of squared
+deviations from it."""
 
 
 class PolicyError(ShoalError):
@@ -20,21 +31,23 @@ class PolicyError(ShoalError):
 
 
 def to_tensors(
-    spec: RunSpec, theta: NDArray[np.float32], statistics: Statistics | None
-) -> dict[str, NDArray[np.float32]]:
-    """Named tensors of a policy: those of `spec.tensors`, and with a normaliser
-    `observation.mean` and `observation.inverse_deviation`.
+    spec: RunSpec, theta: NDArray[np.float32], statistics: NormalizerState | None
+) -> dict[str, NDArray[np.floating]]:
+    """Named tensors of a policy: those of `spec.tensors`, float32, and with a normaliser
+    `STATISTICS`.
 
     `theta` has shape (spec.size,).
     """
-    tensors: dict[str, NDArray[np.float32]] = {}
+    tensors: dict[str, NDArray[np.floating]] = {}
     place = 0
     for part in spec.tensors:
         end = place + part.size
         tensors[part.name] = theta[place:end].reshape(part.shape)
         place = end
     if statistics is not None:
-        tensors["observation.mean"], tensors["observation.inverse_deviation"] = statistics
+        tensors[MEAN], tensors[INVERSE] = statistics.policy_input()
+        tensors[COUNT] = np.array([statistics.count])
+        tensors[EXACT_MEAN], tensors[SQUARES] = statistics.mean, statistics.squares
     return tensors
 
 
@@ -57,7 +70,7 @@ def from_tensors(
     theta = np.concatenate(parts)
     if not spec.normalizer.enabled:
         return theta, None
-    mean, inverse = (tensors.get(f"observation.{name}") for name in ("mean", "inverse_deviation"))
+    mean, inverse = tensors.get(MEAN), tensors.get(INVERSE)
     shape = (spec.environment.observation.size,)
     if mean is None or inverse is None or not mean.shape == inverse.shape == shape:
         raise PolicyError(f"{file} lacks the observation statistics that spec.toml asks for")

@@ -160,8 +160,14 @@ class UpdateTerms:
     reverts: bool = False
 
 
-def initial_state(arithmetic: Arithmetic, theta: NDArray[np.float32], sigma: float) -> State:
-    """Version 0: these parameters, fresh slots and statistics.
+def initial_state(
+    arithmetic: Arithmetic,
+    theta: NDArray[np.float32],
+    sigma: float,
+    statistics: NormalizerState | None = None,
+) -> State:
+    """Version 0: these parameters, fresh slots; fresh statistics, unless some are given to a run
+    that keeps them.
 
     Raises:
         ShoalError: theta has another size than the spec says, or is not finite.
@@ -171,8 +177,7 @@ def initial_state(arithmetic: Arithmetic, theta: NDArray[np.float32], sigma: flo
         raise ShoalError(f"parameters of shape {theta.shape}: must be ({arithmetic.size},)")
     if not np.isfinite(theta).all():
         raise ShoalError("initial parameters with NaN or infinity: must be finite")
-    statistics = None
-    if arithmetic.observation_dims:
+    if arithmetic.observation_dims and statistics is None:
         statistics = normalizer.initial_state(arithmetic.observation_dims, arithmetic.window)
     slots = arithmetic.optimizer.initial_slots(arithmetic.size)
     cap = None if arithmetic.cap is None else 0

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from coordinator.directory import RunDirectory
 from coordinator.history.past import HistoryError, Past
@@ -25,7 +24,6 @@ from coordinator.log import ROOT, UpdateLog
 from protocol import normalizer, replay, snapshot, strategies
 from protocol import spec as run_spec
 from protocol.identity import Identity, new_secret, run_id
-from protocol.normalizer import NormalizerState
 from protocol.spec import RunSpec
 from protocol.state import State, accepting, params_hash
 
@@ -125,11 +123,11 @@ def _new_kind(plain: Mapping[str, Any], changes: Mapping[str, Any], table: str) 
 def carried_over(old: RunSpec, new: RunSpec, origin: State) -> State:
     """Version 0 of a fork: what of the old run's state its spec has a place for."""
     rules = replay.arithmetic(new)
-    statistics = None
+    statistics, seen = None, origin.normalizer
     if rules.observation_dims:
         statistics = normalizer.initial_state(rules.observation_dims, rules.window)
-        if origin.normalizer is not None:
-            statistics = _with_window(origin.normalizer, rules.window)
+        if seen is not None:
+            statistics = normalizer.continued(seen.count, seen.mean, seen.squares, rules.window)
     # What the strategy had adapted was for another sigma: it begins anew with the one given.
     adapted = rules.strategy.begin(rules.size, new.strategy.sigma_at(0))
     first = State(
@@ -184,19 +182,6 @@ def _require_ours(changes: Mapping[str, Any]) -> None:
                 f"policy.{field} can't be set to {policy[field]!r}: a fork begins with the "
                 "parameters of the version that it is made of, leave it out"
             )
-
-
-def _with_window(statistics: NormalizerState, window: int) -> NormalizerState:
-    """The same statistics, with room for the measures of `window` versions. Those before version 0
-    are of the old run: nothing of the new one is measured with them."""
-    ages = np.minimum(np.arange(window), statistics.window - 1)
-    return NormalizerState(
-        count=statistics.count,
-        mean=statistics.mean,
-        squares=statistics.squares,
-        shifts=statistics.shifts[ages],
-        exponents=statistics.exponents[ages],
-    )
 
 
 def _shape(layers: Iterable[tuple[int, int]]) -> str:

@@ -56,8 +56,7 @@ def save_policy(past: Past, state: State, file: Path) -> None:
     """
     from safetensors.numpy import save
 
-    normalisation = None if state.normalizer is None else state.normalizer.policy_input()
-    tensors = to_tensors(past.spec, state.theta, normalisation)
+    tensors = to_tensors(past.spec, state.theta, state.normalizer)
     about = {
         "run": past.run,
         "version": str(state.version),

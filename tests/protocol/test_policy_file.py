@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocol import normalizer
 from protocol import spec as run_spec
-from protocol.policy_file import PolicyError, from_tensors, to_tensors
+from protocol.policy_file import STATISTICS, PolicyError, from_tensors, to_tensors
 from protocol.spec import RunSpec
 
 FILE = Path("policy.safetensors")
@@ -35,7 +36,8 @@ def spec_of(observations: int, hidden: list[int], normalised: bool = True) -> Ru
 def parts_of(spec: RunSpec) -> tuple[Any, Any]:
     size = spec.environment.observation.size
     theta = np.arange(spec.size, dtype=np.float32)
-    return theta, (np.arange(size, dtype=np.float32), np.arange(1, size + 1, dtype=np.float32))
+    mean, squares = np.arange(size) / 3, np.arange(1.0, size + 1)
+    return theta, normalizer.continued(7.0, mean, squares, 1)
 
 
 @given(st.integers(1, 5), st.lists(st.integers(1, 4), max_size=3), st.booleans())
@@ -48,19 +50,21 @@ def test_a_policy_comes_back_as_it_was(size: int, hidden: list[int], normalised:
     assert found.dtype == np.float32
     assert (with_it is None) is not normalised
     if with_it is not None:
-        np.testing.assert_array_equal(with_it, statistics)
+        np.testing.assert_array_equal(with_it, statistics.policy_input())
 
 
 def test_tensors_are_the_layers_in_the_order_of_theta() -> None:
     spec = spec_of(2, [3])
-    theta, (mean, inverse) = parts_of(spec)
-    tensors = to_tensors(spec, theta, (mean, inverse))
+    theta, statistics = parts_of(spec)
+    tensors = to_tensors(spec, theta, statistics)
     assert tensors["layers.0.weight"].tolist() == [[0, 1], [2, 3], [4, 5]]
     assert tensors["layers.0.bias"].tolist() == [6, 7, 8]
     assert tensors["layers.1.weight"].tolist() == [[9, 10, 11], [12, 13, 14]]
     assert tensors["layers.1.bias"].tolist() == [15, 16]
-    assert tensors["observation.mean"] is mean
-    assert tensors["observation.inverse_deviation"] is inverse
+    assert tuple(tensors)[-5:] == STATISTICS
+    seen = [tensors[name].tolist() for name in STATISTICS]
+    assert seen[:2] == [part.tolist() for part in statistics.policy_input()]
+    assert seen[2:] == [[7.0], [0.0, 1 / 3], [1.0, 2.0]]
     assert set(to_tensors(spec, theta, None)) == {name for name in tensors if "lay" in name}
 
 
