@@ -26,7 +26,7 @@ class Diagnostics:
         tie_share: share of the members whose return another member has, too.
         step_norm: length of the step.
         step_cosine: of the angle to the step before.
-        theta_norm: length of the parameters that were perturbed.
+        theta_norm: length of the parameters before it, without those that are frozen.
         sigma_ratio: length of a perturbation over that.
     """
 
@@ -39,20 +39,23 @@ class Diagnostics:
 
 
 def diagnose(
-    contributions: Sequence[Contribution], earlier: State | None, before: State, after: State
+    contributions: Sequence[Contribution],
+    earlier: State | None,
+    before: State,
+    after: State,
+    factors: NDArray[np.float64] | None = None,
 ) -> Diagnostics:
     """The diagnostics of the update `before` -> `after`, made of these contributions.
 
-    `earlier` is the version before those, None where nobody has it.
+    `earlier` is the version before those, None where nobody has it; `factors` are those of
+    `protocol.state.Arithmetic`.
     """
     parts = [part.returns for part in contributions]
     returns = np.concatenate(parts) if parts else np.empty((0, 1))
     returns = returns[~np.isnan(returns[:, 0])]
-    step, cosine, length = _steps(None if earlier is None else earlier.theta, before, after)
-    if before.sigmas is None:
-        perturbation = before.sigma * math.sqrt(before.theta.size)
-    else:
-        perturbation = float(np.linalg.norm(before.sigmas))
+    last = None if earlier is None else earlier.theta
+    step, cosine, length = _steps(last, before, after, factors)
+    perturbation = _reach(before, factors)
     return Diagnostics(
         pair_signal_to_noise=pair_signal_to_noise(returns),
         tie_share=tie_share(returns.ravel()),
@@ -92,7 +95,10 @@ def tie_share(returns: NDArray[np.float64]) -> float:
 
 
 def _steps(
-    earlier: NDArray[np.float32] | None, before: State, after: State
+    earlier: NDArray[np.float32] | None,
+    before: State,
+    after: State,
+    factors: NDArray[np.float64] | None,
 ) -> tuple[float, float, float]:
     """(length of the step, its cosine to the one before, length of the parameters before it)."""
     theta, moved = before.theta, after.theta
@@ -102,10 +108,24 @@ def _steps(
         start = theta[part]
         step = moved[part] - start
         square += float(step @ step)
-        length += float(start @ start)
         if earlier is not None:
             last = start - earlier[part]
             square_before += float(last @ last)
             product += float(step @ last)
+        perturbed = start if factors is None else start[factors[part] != 0.0]
+        length += float(perturbed @ perturbed)
     norms = math.sqrt(square) * math.sqrt(square_before)
     return math.sqrt(square), product / norms if norms else math.nan, math.sqrt(length)
+
+
+def _reach(before: State, factors: NDArray[np.float64] | None) -> float:
+    """The length of a perturbation."""
+    if before.sigmas is None and factors is None:
+        return before.sigma * math.sqrt(before.theta.size)
+    sigmas = before.sigmas if factors is None else factors * before.spread
+    assert sigmas is not None
+    square = 0.0
+    for begin in range(0, sigmas.size, BLOCK):
+        part = sigmas[begin : begin + BLOCK]
+        square += float(part @ part)
+    return math.sqrt(square)

@@ -22,6 +22,7 @@ from protocol import messages, replay
 from protocol.clock import now
 from protocol.packing import MAX_MESSAGE
 from protocol.spec import RunSpec
+from protocol.state import State
 from protocol.wire_count import WireCount
 
 IN_STEP_SECONDS = 60.0
@@ -91,10 +92,15 @@ class Maker:
         """Compute, keep, then publish: nobody hears of what could still be lost."""
         began = time.monotonic()
         told = tuple(self._untold[: update.MOST_JUDGED])
-        made, payload, found = await asyncio.to_thread(self._compute, closed, told)
+        before = self._versions.current
+        made, payload = await asyncio.to_thread(self._compute, before, closed, told)
         if self._over.is_set():
             return  # nobody waits for it any more
-        await self._recorder.update(made, payload)
+        # Volunteers wait for the disk, and for nothing that they need not know.
+        _, found = await asyncio.gather(
+            self._recorder.update(made, payload),
+            asyncio.to_thread(self._diagnose, before, closed, made),
+        )
         del self._untold[: len(told)]
         self._versions.add(made.after, made.update.digest_after)
         if made.proof is not None:
@@ -137,17 +143,19 @@ class Maker:
         self.progress.wire_bytes = self._bytes_before + self._wire.episode_bytes()
 
     def _compute(
-        self, closed: CloseBatch, told: tuple[CentreJudged, ...]
-    ) -> tuple[Made, bytes, Diagnostics]:
-        """The update of a batch, the message with it, and what it tells of the run."""
-        before = self._versions.current
-        made, payload = update.make_signed(
+        self, before: State, closed: CloseBatch, told: tuple[CentreJudged, ...]
+    ) -> tuple[Made, bytes]:
+        """The update of a batch, and the message with it."""
+        return update.make_signed(
             self._spec, self._rules, self._leader, before, closed, told, self.seconds
         )
+
+    def _diagnose(self, before: State, closed: CloseBatch, made: Made) -> Diagnostics:
+        """What an update tells of the run."""
         earlier = None
         with contextlib.suppress(KeyError):  # that of a run that goes on may not be known
             earlier = self._versions.get(before.version - 1).point
-        return made, payload, diagnose(closed.contributions, earlier, before, made.after)
+        return diagnose(closed.contributions, earlier, before, made.after, self._rules.factors)
 
     def _in_step(self) -> list[tuple[Peer, float]]:
         """Who takes tasks, and returned one of late, with its speed: it has the latest state."""

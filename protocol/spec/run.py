@@ -87,12 +87,19 @@ class RunSpec(Section, frozen=True, kw_only=True):
         return sum(tensor.size for tensor in self.tensors)
 
     @property
+    def basis_size(self) -> int:
+        """Numbers that members are made of: parameters, and their sigmas where each has its own."""
+        begun = self.strategy.make(self.pool.discount).begin(1, self.strategy.sigma)
+        return self.size if begun.sigmas is None else 2 * self.size
+
+    @property
     def versions_kept(self) -> int:
         """Versions of theta that every worker keeps: what late and centre evaluations may need.
 
-        All that may still count, and up to 8 for centre evaluations where they fit 256 MiB.
+        All that may still count, and up to 8 for centre evaluations where they fit 256 MiB, with
+        their sigmas where each parameter has its own.
         """
-        return 1 + self.pool.max_staleness + max(1, min(8, (1 << 28) // (4 * self.size)))
+        return 1 + self.pool.max_staleness + max(1, min(8, (1 << 28) // (4 * self.basis_size)))
 
     @property
     def digest(self) -> bytes:

@@ -52,6 +52,19 @@ def test_a_sigma_for_each_parameter_is_measured_by_its_length() -> None:
     assert diagnose([], None, before, before).sigma_ratio == 5.0 / 4.0
 
 
+def test_parameters_that_move_less_or_not_are_measured_as_they_are_perturbed() -> None:
+    size = BLOCK + 4
+    theta, factors = np.full(size, 2.0), np.ones(size)
+    theta[:BLOCK], factors[:BLOCK] = 9.0, 0.0  # frozen
+    factors[-1] = 3.0
+    before = state(0, theta)
+    found = diagnose([], None, before, before, factors)
+    assert found.theta_norm == 4.0
+    assert found.sigma_ratio == 0.25 * math.sqrt(3 + 9) / 4.0
+    adapted = state(0, theta, sigmas=np.full(size, 0.5))
+    assert diagnose([], None, adapted, adapted, factors).sigma_ratio == 0.5 * math.sqrt(12) / 4.0
+
+
 def test_pairs_tell_a_slope_from_noise() -> None:
     draw = np.random.default_rng(1)
     noise = draw.normal(size=(4000, 2))

@@ -44,18 +44,20 @@ def observed(source: np.random.Generator, dims: int) -> normalizer.ObservationSu
 
 
 def leader(run: RunSpec, updates: int) -> tuple[list[State], list[Update]]:
-    """States and updates of a run whose weights are drawn at random."""
-    source = np.random.default_rng(3)
+    """States and updates of a run whose weights are drawn at random, and with them which late
+    returns count, of any age that may."""
+    source, ages = np.random.default_rng(3), random.Random(3)
     rules = replay.arithmetic(run)
     states, made = [replay.initial_state(run)], []
     for version in range(updates):
         before = states[-1]
-        cohorts = [CohortTerms(version * DIRECTIONS, version, weights(source), 60)]
-        if version and run.pool.max_staleness:
-            cohorts.append(
-                CohortTerms((version - 1) * DIRECTIONS, version - 1, weights(source), 30)
-            )
-        sums = [(version, observed(source, 4))] if run.normalizer.enabled else []
+        able = range(1, min(version, run.pool.max_staleness) + 1)
+        late = [age for age in able if age == 1 or ages.random() < 0.5]
+        cohorts = [
+            CohortTerms(then * DIRECTIONS, then, weights(source), 60 // (1 + version - then))
+            for then in (version, *(version - age for age in late))
+        ]
+        sums = [(c.version, observed(source, 4)) for c in cohorts if run.normalizer.enabled]
         terms = UpdateTerms(cohorts, 1e-3, 0.1, 0.1, sums, episodes=16, steps=900)
         after = state.apply(rules, before, terms)
         states.append(after)
@@ -95,6 +97,8 @@ RUNS = {
     "plain": {},
     "gaussian": {"strategy": {"noise": "gaussian"}, "optimizer": {"kind": "adam"}},
     "normalised": {"normalizer": {"enabled": True}, "optimizer": {"kind": "sgd"}},
+    "stale": {"pool": {"max_staleness": 3}, "normalizer": {"enabled": True}},
+    "very stale": {"pool": {"max_staleness": 16}, "normalizer": {"enabled": True}},
     "synchronous": {"pool": {"max_staleness": 0}, "policy": {"initialisation": "zero"}},
 }
 
@@ -102,7 +106,9 @@ RUNS = {
 @pytest.mark.parametrize("name", RUNS)
 def test_a_follower_arrives_at_the_leaders_state_bit_for_bit(name: str) -> None:
     run = spec(**RUNS[name])
-    states, updates = leader(run, 12)
+    states, updates = leader(run, 12 + run.pool.max_staleness)
+    ages = {update.version - cohort.version for update in updates for cohort in update.cohorts}
+    assert ages == set(range(run.pool.max_staleness + 1))
     rules, ours = replay.arithmetic(run), replay.initial_state(run)
     for update, theirs in zip(updates, states[1:], strict=True):
         ours = follow(run, rules, ours, update)

@@ -637,6 +637,18 @@ def test_spaces_have_a_size() -> None:
 def test_versions_kept_fit_the_memory(hidden: list[int], staleness: int, kept: int) -> None:
     spec = parse(policy={"hidden": hidden}, pool={"max_staleness": staleness})
     assert spec.versions_kept == kept
+    assert spec.basis_size == spec.size
+
+
+def test_versions_with_a_sigma_for_each_parameter_take_twice_the_memory() -> None:
+    wide = parse(
+        policy={"hidden": [4096, 1024]},
+        strategy={"kind": "snes", "noise": "gaussian"},
+        optimizer={"kind": "sgd", "learning_rate": 1.0, "momentum": 0.0},
+    )
+    assert wide.basis_size == 2 * wide.size
+    assert 4 * wide.size < 1 << 25 < 8 * wide.size  # 8 versions would fit without sigmas
+    assert wide.versions_kept == 1 + (1 << 28) // (8 * wide.size) == 8
 
 
 @pytest.mark.parametrize("kind", sorted(optimizers.OPTIMIZERS))

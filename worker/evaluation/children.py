@@ -159,7 +159,7 @@ class Evaluators:
             self.prepare(children)
         assert self._started is not None
         if self.memory_limit is None:
-            self.memory_limit = fair_limit(len(self._keepers), run_spec.size)
+            self.memory_limit = fair_limit(len(self._keepers), run_spec.basis_size)
         try:
             await self._started
         except BaseException as error:

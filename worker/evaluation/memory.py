@@ -14,9 +14,9 @@ EMPTY = 80 << 20
 would be replaced for ever."""
 LEAST = 1 << 30
 """Bytes that each process may take at least where nobody says how many."""
-BYTES_A_PARAMETER = 64
-"""And so many for each parameter: some members, the centre, the order in which they are read, and
-as much again."""
+BYTES_A_NUMBER = 64
+"""And so many for each parameter, and for each sigma where these are as many: some members, the
+centre, the order in which they are read, and as much again."""
 
 
 class Meter:
@@ -40,17 +40,17 @@ class Meter:
         return int(found.rss - getattr(found, "shared", 0))
 
 
-def fair_limit(processes: int, parameters: int) -> int:
+def fair_limit(processes: int, basis: int) -> int:
     """Bytes that each of so many processes may take: together half of what is free now on the
-    machine, or in our control group where that has less, but no less than what policies of that
-    many parameters may need."""
+    machine, or in our control group where that has less, but no less than what versions of so many
+    numbers may need, see `RunSpec.basis_size`."""
     import psutil
 
     free = int(psutil.virtual_memory().available)
     left = cgroups.memory_left()
     if left is not None:
         free = min(free, left)
-    return max(free // (2 * processes), LEAST + BYTES_A_PARAMETER * parameters)
+    return max(free // (2 * processes), LEAST + BYTES_A_NUMBER * basis)
 
 
 def shown(size: float) -> str:
