@@ -30,6 +30,10 @@ LATEST = "policy.safetensors"
 BEST = "best.safetensors"
 """That whose centre was judged best."""
 FILMS = (".mp4", ".gif")
+FREE = -1
+"""MuJoCo's number of the camera that stands where somebody puts it."""
+FOLLOWING = "track"
+"""What MuJoCo models call the camera that goes with the body."""
 DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY", "SDL_VIDEODRIVER")
 """Variables of which a window on Linux needs one."""
 
@@ -181,7 +185,26 @@ class _Watched:
 
     def make(self) -> Environment:
         instance = self.maker.make(self.mode)
-        return instance if self.writer is None else _Filmed(instance, self.writer)
+        if self.writer is None:
+            return instance
+        follow(instance)
+        return _Filmed(instance, self.writer)
+
+
+def follow(environment: Any) -> None:
+    """Let the camera of a MuJoCo task go with its body, where the model has one that does.
+
+    Gymnasium 1.4 leaves such a camera alone and looks from a place from which the body soon walks
+    away. Any other camera that a run's arguments choose stays.
+    """
+    bare = getattr(environment, "unwrapped", environment)
+    renderer: Any = getattr(bare, "mujoco_renderer", None)
+    if renderer is None or renderer.camera_id != FREE:
+        return
+    import mujoco  # type: ignore[import-untyped]
+
+    kind = mujoco.mjtObj.mjOBJ_CAMERA
+    renderer.camera_id = mujoco.mj_name2id(bare.model, kind, FOLLOWING)
 
 
 class _Filmed:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -92,6 +93,23 @@ def test_a_film_may_be_a_gif(tmp_path: Path) -> None:
     frames = list(imageio.imiter(film))
     assert 1 < len(frames) <= steps + 1  # frames that are alike are one
     assert frames[0].shape == (400, 600, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "chosen", "camera"),
+    [
+        ("HalfCheetah-v5", {}, 0),  # its model's only one
+        ("HalfCheetah-v5", {"camera_name": "track"}, 0),
+        ("InvertedPendulum-v5", {}, -1),  # has none that follows
+    ],
+)
+def test_the_camera_of_a_film_goes_with_the_body(
+    name: str, chosen: dict[str, Any], camera: int
+) -> None:
+    environment = gymnasium.make(name, render_mode="rgb_array", **chosen)
+    play.follow(environment)
+    assert environment.unwrapped.mujoco_renderer.camera_id == camera
+    environment.close()
 
 
 def test_a_policy_file_in_a_run_directory_can_be_named(tmp_path: Path) -> None:
