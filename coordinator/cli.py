@@ -124,13 +124,35 @@ def host(
         typer.Option(
             min=0,
             max=65535,
-            help="Port of our broker, by default 1883, with --resume as last time; 0 takes a free "
-            "one.",
+            help="Port of our broker, by default 1883, or 8883 with TLS, with --resume as last "
+            "time; 0 takes a free one.",
         ),
     ] = None,
     advertise: Annotated[
         str | None,
         typer.Option(help="Our broker's address in the join line; by default found out."),
+    ] = None,
+    tls: Annotated[
+        bool | None,
+        typer.Option(
+            "--tls/--no-tls",
+            help="Whether our broker encrypts; by default where --bind lets other machines in. "
+            "The join line tells its certificate.",
+            show_default=False,
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(help="Certificate (PEM, with its chain) to use in the place of our own."),
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Private key (PEM) of --tls-cert.")] = None,
+    proxy: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SHOAL_PROXY",
+            help="Go to a broker that is not ours through http://HOST:PORT or socks5://HOST:PORT.",
+            show_default=False,
+        ),
     ] = None,
     key: Annotated[
         Path | None,
@@ -207,6 +229,9 @@ def host(
             "--bind": bind,
             "--port": port,
             "--advertise": advertise,
+            "--tls": tls,
+            "--tls-cert": tls_cert,
+            "--tls-key": tls_key,
             "--delegate": delegate,
             "--keep-returns": keep_returns or None,
             "--set": assignments,
@@ -216,7 +241,7 @@ def host(
             **{f"{section} settings": values for section, values in flags.items()},
         }
         _refuse_beside_standby([name for name, value in asked.items() if value is not None])
-        _stand_by(standby, run_dir, key, home, patience, console, as_json)
+        _stand_by(standby, run_dir, key, home, patience, proxy, console, as_json)
         return
     if take_over and resume is None:
         raise ShoalError("--take-over goes on with a run: give its directory with --resume")
@@ -237,37 +262,42 @@ def host(
         if composed.told:
             console.say(composed.told)
     known = run.directory.remembered() if run.resumed else BrokerChoice()
-    given: dict[str, Any] = {"broker": broker, "bind": bind, "port": port, "advertise": advertise}
+    given: dict[str, Any] = {
+        "broker": broker,
+        "bind": bind,
+        "port": port,
+        "advertise": advertise,
+        "tls": tls,
+        "tls_cert": tls_cert and str(tls_cert.absolute()),
+        "tls_key": tls_key and str(tls_key.absolute()),
+    }
     choice = replace(known, **{name: value for name, value in given.items() if value is not None})
-    leading = _host(run, choice, console, take_over, patience)
+    leading = _host(run, choice, proxy, console, take_over, patience)
     _lead_to_the_end(run, console, leading, as_json)
 
 
 async def _host(
-    run: Run, choice: BrokerChoice, console: Console, take_over: bool, patience: float
+    run: Run,
+    choice: BrokerChoice,
+    proxy: str | None,
+    console: Console,
+    take_over: bool,
+    patience: float,
 ) -> Outcome:
     """Lead the run over the chosen broker, which starts while the run's state is loaded."""
-    from coordinator.broker import open_broker, outward, url
-    from coordinator.host import join_command, load
-    from protocol.address import parse_address
+    from coordinator.broker.provide import is_external, is_secured, provide
+    from coordinator.host import join_command, leaders, load
 
-    owns_broker = "://" not in choice.broker
     loading = asyncio.ensure_future(asyncio.to_thread(load, run, console.say))
     try:
-        async with open_broker(
-            choice.broker, choice.bind, choice.port, run.directory.path
-        ) as opened:
-            public = opened.url
-            if owns_broker:
-                port = parse_address(opened.url).port
-                public = url(choice.advertise or outward(choice.bind), port)
-                choice = replace(choice, port=port)
-            join = join_command(run, public)
+        names = leaders(run, await loading) if is_secured(choice) else frozenset[str]()
+        async with provide(choice, run.directory.path, names, proxy) as provided:
+            join = join_command(run, provided.public)
             console.say(f"run {run.id}: {run.spec.environment.id}, {run.spec.size:,} parameters")
             course = await loading
             console.go_on(course.recovered.progress)
             before = run.directory.remembered()
-            run.directory.remember(choice)
+            run.directory.remember(provided.choice)
             # Compiled code has been loaded in that thread.
             from coordinator.hosting import Listeners, lead
             from coordinator.leading import UnreachableError
@@ -286,9 +316,9 @@ async def _host(
                 return await lead(
                     run,
                     course,
-                    parse_address(opened.url),
+                    provided.address,
                     Listeners(console.event, console.update, follow, ready),
-                    owns_broker=owns_broker,
+                    owns_broker=not is_external(choice),
                     take_over=take_over,
                     patience=patience,
                 )
@@ -318,16 +348,18 @@ def _stand_by(
     key: Path | None,
     home: str,
     patience: float,
+    proxy: str | None,
     console: Console,
     as_json: bool,
 ) -> None:
     """Follow somebody's run, and lead it when it is our turn."""
     from coordinator.history.keys import home_key
-    from protocol.address import join_line, parse_address
+    from protocol.address import join_line
     from protocol.errors import ShoalError
     from protocol.identity import Identity
+    from protocol.surroundings import address_from_here
 
-    address = parse_address(url)
+    address = address_from_here(url, proxy)
     run, root = address.run, address.fingerprint
     if run is None or root is None:
         raise ShoalError(
@@ -361,7 +393,7 @@ def _stand_by(
     finally:
         console.clear()
     if outcome.state == "stopped":  # there is nobody to follow
-        again = f"host --resume {where} --broker {address.broker} --key {key_file}"
+        again = f"host --resume {where} --broker {address.pinned_broker} --key {key_file}"
     _tell_the_end(console, where, outcome, again, as_json)
 
 

@@ -41,6 +41,8 @@ _FILES = (
     "log.sqlite-wal",
     "log.sqlite-shm",
     "mosquitto.log",
+    "broker.crt",
+    "broker.key",
 )
 """All files that a run may put into its directory, but for the demo's logs."""
 SNAPSHOTS = "snapshots"
@@ -61,8 +63,13 @@ class BrokerChoice:
 
     broker: str = "auto"
     bind: str = "127.0.0.1"
-    port: int = 1883
+    port: int | None = None
+    """None: the usual one"""
     advertise: str | None = None
+    tls: bool | None = None
+    """None: where others than this machine reach it"""
+    tls_cert: str | None = None
+    tls_key: str | None = None
 
 
 class RunDirectory:

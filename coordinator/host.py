@@ -17,7 +17,15 @@ from coordinator.progress import Outcome
 from protocol.address import join_line
 from protocol.errors import ShoalError
 from protocol.figures import shown
-from protocol.identity import Identity, IdentityError, fingerprint, new_secret, run_id
+from protocol.identity import (
+    Identity,
+    IdentityError,
+    fingerprint,
+    new_secret,
+    run_id,
+    worker_id,
+    worker_of,
+)
 from protocol.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -175,6 +183,14 @@ def load(run: Run, tell: Callable[[str], None]) -> Course:
 def join_command(run: Run, broker_url: str) -> str:
     """What volunteers type to take part, where the broker is at that URL for them."""
     return join_line(broker_url, run.id, fingerprint(run.root))
+
+
+def leaders(run: Run, course: Course) -> frozenset[str]:
+    """The worker names of all keys that may lead the run."""
+    named = run.delegates
+    if named is None:
+        named = course.authority.delegates(course.epoch + 1)
+    return frozenset((run.identity.worker, worker_id(run.root), *map(worker_of, named)))
 
 
 def enter(run: Run, course: Course, epoch: int) -> Leader:

@@ -104,6 +104,7 @@ async def next_epoch(address: Address, authority: Authority, identity: Identity)
         address,
         client_id=client_id(identity.worker, new_session()),
         on_message=predecessors.hear,
+        name=identity.worker,
         on_connected=contact.made,
         on_retry=contact.failed,
         subscriptions=topics.leader_filters(run),

@@ -156,6 +156,7 @@ class Server:
             address,
             client_id=client_id(leader.identity.worker, new_session()),
             on_message=self._on_message,
+            name=leader.identity.worker,
             on_connected=self._on_connected,
             on_disconnected=self._on_disconnected,
             on_retry=self._contact.failed,

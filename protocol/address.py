@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
@@ -22,7 +22,13 @@ FINGERPRINT_PATTERN = re.compile(r"[a-z2-7]{25}[aeimquy4]")
 
 EXAMPLE = "mqtt://host:1883"
 
-_DEFAULT_PORTS: dict[str, int] = {"mqtt": 1883, "mqtts": 8883}
+Scheme = Literal["mqtt", "mqtts", "ws", "wss"]
+
+DEFAULT_PATH = "/mqtt"
+"""Where brokers take WebSockets, unless an address says otherwise."""
+
+_DEFAULT_PORTS: dict[Scheme, int] = {"mqtt": 1883, "mqtts": 8883, "ws": 80, "wss": 443}
+_PATH_PATTERN = re.compile(r"(?:/[A-Za-z0-9._~-]{1,64}){1,8}")
 _HOST_PATTERN = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?:\.[A-Za-z0-9_-]{1,63})*\.?")
 
 
@@ -34,26 +40,45 @@ class AddressError(ShoalError):
 class Address:
     """A broker, and where known a run on it and the fingerprint of the key that leads it.
 
-    `str` is fit for a screen or a log: it never shows the password.
+    `str` is fit for a screen or a log: it never shows the password, nor the proxy's.
+
+    Attributes:
+        certificate: fingerprint of the key in the broker's certificate, which then need not be
+            signed by anybody.
+        path: of the WebSocket; empty for others.
+        proxy: URL of the proxy to go through; see `protocol.dial`.
     """
 
-    scheme: Literal["mqtt", "mqtts"]
+    scheme: Scheme
     host: str
     port: int
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     run: str | None = None
     fingerprint: str | None = None
+    certificate: str | None = None
+    path: str = ""
+    proxy: str | None = field(default=None, repr=False)
 
     @property
     def tls(self) -> bool:
-        """Whether the connection is encrypted and the broker proves its name."""
-        return self.scheme == "mqtts"
+        """Whether the connection is encrypted and the broker proves its name, or its key."""
+        return self.scheme in ("mqtts", "wss")
+
+    @property
+    def websocket(self) -> bool:
+        """Whether MQTT goes through a WebSocket."""
+        return self.scheme in ("ws", "wss")
 
     @property
     def broker(self) -> str:
-        """The broker alone, without credentials: `mqtt://host:1883`."""
+        """The broker alone, as people call it: `mqtt://host:1883`."""
         return f"{self.scheme}://{self._location()}"
+
+    @property
+    def pinned_broker(self) -> str:
+        """The broker alone, without credentials, to reach it again."""
+        return self.broker + self._pin()
 
     @property
     def broker_with_credentials(self) -> str:
@@ -62,7 +87,7 @@ class Address:
         if self.user is not None:
             secret = f":{quote(self.password, safe='')}" if self.password is not None else ""
             credentials = f"{quote(self.user, safe='')}{secret}@"
-        return f"{self.scheme}://{credentials}{self._location()}"
+        return f"{self.scheme}://{credentials}{self._location()}{self._pin()}"
 
     def __str__(self) -> str:
         credentials = ""
@@ -73,19 +98,25 @@ class Address:
 
     def _location(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        path = "" if self.path == DEFAULT_PATH else self.path
+        return f"{host}:{self.port}{path}"
 
     def _target(self) -> str:
         path = "" if self.run is None else f"/{self.run}"
-        fragment = "" if self.fingerprint is None else f"#{self.fingerprint}"
-        return path + fragment
+        if self.fingerprint is None:
+            return path + self._pin()
+        pin = "" if self.certificate is None else f".{self.certificate}"
+        return f"{path}#{self.fingerprint}{pin}"
+
+    def _pin(self) -> str:
+        return "" if self.certificate is None else f"#.{self.certificate}"
 
 
 def parse_address(text: str) -> Address:
-    """Read `mqtt[s]://[user[:password]@]host[:port][/run][#fingerprint]`.
+    """Read `mqtt[s]://[user[:password]@]host[:port][/run][#[fingerprint][.certificate]]`.
 
-    Raises AddressError naming the part that is wrong and what to write instead. No message
-    repeats the credentials.
+    `ws://` and `wss://` may have the WebSocket's path before the run. Raises AddressError naming
+    the part that is wrong and what to write instead. No message repeats the credentials.
     """
     if len(text) > MAX_ADDRESS_LENGTH:
         raise AddressError(
@@ -110,14 +141,18 @@ def parse_address(text: str) -> Address:
         )
     if "?" in text:
         raise AddressError(f"{_shown(text)} has a query (?...): leave it out")
+    path, run = _path_and_run(text, scheme, parts.path)
+    key, certificate = _fingerprints(text, scheme, parts.fragment)
     return Address(
         scheme=scheme,
         host=_host(text, host, bracketed="[" in parts.netloc.rpartition("@")[2]),
         port=_port(text, parts.netloc, scheme),
         user=_credential(text, "user name", parts.username),
         password=_credential(text, "password", parts.password),
-        run=_run(text, parts.path),
-        fingerprint=_fingerprint(text, parts.fragment),
+        run=run,
+        fingerprint=key,
+        certificate=certificate,
+        path=path,
     )
 
 
@@ -128,28 +163,21 @@ def join_line(url: str, run: str, fingerprint: str) -> str:
     has USER:PASSWORD in their place.
     """
     address = parse_address(url)
-    target = parse_address(f"{address.broker}/{run}#{fingerprint}")
-    line = str(target)
+    line = str(replace(address, user=None, password=None, run=run, fingerprint=fingerprint))
+    parse_address(line)
     if address.user is not None:
         line = line.replace("://", "://USER:PASSWORD@", 1)
     return f"shoal join {line}"
 
 
-def _scheme(text: str) -> Literal["mqtt", "mqtts"]:
+def _scheme(text: str) -> Scheme:
     scheme, separator, _ = text.partition("://")
-    scheme = scheme.lower()
-    if separator and scheme in ("ws", "wss"):
-        remedy = "mqtts://host:8883" if scheme == "wss" else EXAMPLE
-        raise AddressError(
-            f"{_shown(text)}: MQTT over WebSocket is not supported; "
-            f"use the broker's plain listener, like {remedy}"
-        )
-    if separator and scheme == "mqtt":
-        return "mqtt"
-    if separator and scheme == "mqtts":
-        return "mqtts"
+    for known in _DEFAULT_PORTS:
+        if separator and scheme.lower() == known:
+            return known
     raise AddressError(
-        f"{_shown(text)} does not begin with mqtt:// or mqtts://: write it like {EXAMPLE}"
+        f"{_shown(text)} does not begin with mqtt://, mqtts://, ws:// or wss://: "
+        f"write it like {EXAMPLE}"
     )
 
 
@@ -169,7 +197,7 @@ def _host(text: str, host: str, *, bracketed: bool) -> str:
     return host
 
 
-def _port(text: str, netloc: str, scheme: str) -> int:
+def _port(text: str, netloc: str, scheme: Scheme) -> int:
     # urlsplit takes an empty port, a sign and other scripts' digits; an address has none of them.
     location = netloc.rpartition("@")[2]
     port = location.rpartition("]")[2] if "[" in location else location
@@ -203,10 +231,22 @@ def _credential(text: str, what: str, quoted: str | None) -> str | None:
     return value
 
 
-def _run(text: str, path: str) -> str | None:
-    if path in ("", "/"):
-        return None
-    run = path[1:]
+def _path_and_run(text: str, scheme: Scheme, path: str) -> tuple[str, str | None]:
+    """The WebSocket's path, empty for other schemes, and the run."""
+    if scheme in ("mqtt", "mqtts"):
+        return "", None if path in ("", "/") else _run(text, path[1:])
+    before, _, last = path.rstrip("/").rpartition("/")
+    run = last if RUN_PATTERN.fullmatch(last) else None
+    place = before if run else path.rstrip("/")
+    if place and _PATH_PATTERN.fullmatch(place) is None:
+        raise AddressError(
+            f"{_shown(text)}: {place!r} is not the path of a WebSocket: write it like "
+            f"wss://host{DEFAULT_PATH}"
+        )
+    return place or DEFAULT_PATH, run
+
+
+def _run(text: str, run: str) -> str:
     if RUN_PATTERN.fullmatch(run) is None:
         raise AddressError(
             f"{_shown(text)}: {run!r} is not a run: it must look like cartpole-1a2b3c4d "
@@ -215,16 +255,21 @@ def _run(text: str, path: str) -> str | None:
     return run
 
 
-def _fingerprint(text: str, fragment: str) -> str | None:
-    if fragment == "":
-        return None
-    fingerprint = fragment.lower()
-    if FINGERPRINT_PATTERN.fullmatch(fingerprint) is None:
+def _fingerprints(text: str, scheme: Scheme, fragment: str) -> tuple[str | None, str | None]:
+    """Those of the key that leads the run and of the broker's certificate."""
+    key, separator, certificate = fragment.lower().partition(".")
+    for part in ([key] if key else []) + ([certificate] if separator else []):
+        if FINGERPRINT_PATTERN.fullmatch(part) is None:
+            raise AddressError(
+                f"{_shown(text)}: {part!r} is not a key's fingerprint: it must be the 26 letters "
+                "and digits after the # in the host's join line, or the 26 after the dot"
+            )
+    if separator and scheme not in ("mqtts", "wss"):
         raise AddressError(
-            f"{_shown(text)}: {fragment!r} is not a key's fingerprint: it must be the 26 letters "
-            "and digits after the # in the host's join line"
+            f"{_shown(text)} has a certificate's fingerprint, but {scheme}:// has no certificate: "
+            "write mqtts:// or wss://"
         )
-    return fingerprint
+    return key or None, certificate if separator else None
 
 
 def _shown(text: str) -> str:

@@ -20,6 +20,7 @@ import aiomqtt
 import paho.mqtt.client as paho
 
 from protocol.address import Address
+from protocol.dial import dial
 from protocol.stream import Deliver, Stream, describe
 from protocol.wire_count import WireCount
 
@@ -84,6 +85,7 @@ class ConnectionSettings:
 
     address: Address
     client_id: str
+    user: str | None
     will: Will | None
     keepalive: int
     tls_context: ssl.SSLContext | None = field(default=None, repr=False)
@@ -105,7 +107,7 @@ class Connection:
         """Connect; `deliver(topic, payload)` is then called in the event loop for every message.
 
         Raises ConnectionLostError where it may work later, RefusedError where the broker will not
-        have us as we are, ssl.SSLCertVerificationError where it is not who it should be.
+        have us as we are, CertificateError where it is not who it should be.
         """
         connection = cls(settings, deliver, wire)
         wire.forget_identifiers()
@@ -207,14 +209,8 @@ class Connection:
                 return packet_id
 
     async def _reach(self) -> None:
-        address = self._settings.address
-        context = None
-        if address.tls:
-            context = self._settings.tls_context or ssl.create_default_context()
         try:
-            await self._stream.connect(address.host, address.port, context)
-        except ssl.SSLCertVerificationError:
-            raise
+            await dial(self._stream, self._settings.address, self._settings.tls_context)
         except (OSError, UnicodeError) as error:
             raise ConnectionLostError(describe(error)) from None
 
@@ -249,7 +245,7 @@ class _Client(aiomqtt.Client):
         super().__init__(
             address.host,
             address.port,
-            username=address.user,
+            username=settings.user,
             password=address.password,
             identifier=settings.client_id,
             protocol=aiomqtt.ProtocolVersion.V311,

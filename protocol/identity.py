@@ -186,6 +186,11 @@ def worker_id(public_key: bytes) -> str:
     return fingerprint(public_key)[:16]
 
 
+def worker_of(digest: bytes) -> str:
+    """How topics name the worker whose key has that `key_digest`."""
+    return _base32(digest)[:16]
+
+
 def run_id(name: str, host_key: bytes) -> str:
     """`<name>-<8 hex digits of the host's key>`. Raises IdentityError for an impossible name."""
     if RUN_NAME_PATTERN.fullmatch(name) is None:

@@ -7,6 +7,7 @@ import logging
 import random as random_module
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 from protocol.address import Address
@@ -19,6 +20,7 @@ from protocol.connection import (
     SubscriptionRefusedError,
     Will,
 )
+from protocol.dial import CertificateError
 from protocol.errors import ShoalError
 from protocol.packing import MAX_MESSAGE
 from protocol.wire_count import WireCount
@@ -45,6 +47,9 @@ _REFUSALS: dict[int, FatalReason] = {
     4: "credentials",
     5: "authorisation",
 }
+
+_NAMES: tuple[FatalReason, ...] = ("credentials", "authorisation")
+"""Refusals that a broker may give for the name alone."""
 
 __all__ = ["FatalLinkError", "FatalReason", "Link", "Will", "client_id"]
 
@@ -94,6 +99,7 @@ class Link:
         *,
         client_id: str,
         on_message: Callable[[str, bytes], None],
+        name: str | None = None,
         on_connected: Callable[[bool], None] = _ignore,
         on_disconnected: Callable[[str], None] = _ignore,
         on_retry: Callable[[str, float], None] = _ignore,
@@ -106,7 +112,9 @@ class Link:
     ) -> None:
         """A link that does nothing until `run`.
 
-        `client_id`: something is added to it after a broker hung up on us. `subscriptions`: filter
+        `client_id`: something is added to it after a broker hung up on us. `name`: our user name
+        where the address has none, so that a broker can hold us to our own topics; a broker that
+        refuses it gets none. `subscriptions`: filter
         -> QoS (0 or 1). `keepalive`: seconds between signs of life.
         `tls_context`: for mqtts, instead of the system's certificate authorities. `random`: where
         the jitter of the back-off comes from.
@@ -114,6 +122,7 @@ class Link:
         self.address = address
         self.client_id = client_id
         self.will = will
+        self._name = name
         self.subscriptions: dict[str, int] = dict(subscriptions or {})
         self.wire = WireCount()
         self._on_message = on_message
@@ -281,23 +290,12 @@ class Link:
 
     async def _connect(self) -> Connection:
         """A connection with all subscriptions. Raises ConnectionLostError or FatalLinkError."""
-        settings = ConnectionSettings(
-            self.address,
-            self.client_id + self._alias,
-            self.will,
-            self._keepalive,
-            self._tls_context,
-        )
         try:
-            connection = await Connection.open(settings, self._deliver, self.wire)
+            connection = await self._open()
         except RefusedError as error:
             raise self._fatal_refusal(error) from None
-        except ssl.SSLCertVerificationError as error:
-            raise FatalLinkError(
-                "certificate",
-                f"{self.address.broker} does not prove its name ({error.verify_message}): "
-                "check the host name, or trust its certificate authority",
-            ) from None
+        except CertificateError as error:
+            raise FatalLinkError("certificate", str(error)) from None
         try:
             subscribed: dict[str, int] = {}
             while missing := {
@@ -312,6 +310,27 @@ class Link:
             connection.leave()
             raise
         return connection
+
+    async def _open(self) -> Connection:
+        """A connection by our name; without one, where the broker has names and not ours."""
+        user = self.address.user or self._name
+        settings = ConnectionSettings(
+            self.address,
+            self.client_id + self._alias,
+            user,
+            self.will,
+            self._keepalive,
+            self._tls_context,
+        )
+        try:
+            return await Connection.open(settings, self._deliver, self.wire)
+        except RefusedError as error:
+            ours = self._name is not None and self.address.user is None
+            if not ours or _REFUSALS.get(error.code) not in _NAMES:
+                raise
+        self._name = None
+        settings = replace(settings, user=None)
+        return await Connection.open(settings, self._deliver, self.wire)
 
     def _deliver(self, topic: str, payload: bytes) -> None:
         if self._held is not None:

@@ -75,12 +75,6 @@ class Stream(asyncio.Protocol):
 
     # what the connection uses
 
-    async def connect(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
-        """Open TCP, and TLS where there is a context. Raises OSError or UnicodeError."""
-        await self._loop.create_connection(
-            lambda: self, host, port, ssl=tls, happy_eyeballs_delay=0.25
-        )
-
     @property
     def unsent(self) -> int:
         """Bytes not yet taken by the operating system."""

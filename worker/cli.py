@@ -46,10 +46,19 @@ def join(
         typer.Argument(
             metavar="URL",
             help="The line that the host prints: mqtt://HOST:PORT/RUN#FINGERPRINT; all after HOST "
-            "may be left out.",
+            "may be left out. Credentials: USER:PASSWORD@ before HOST, or SHOAL_BROKER_USER and "
+            "SHOAL_BROKER_PASSWORD in the environment.",
         ),
     ],
     name: Annotated[str, typer.Option(help="Label that the host sees.")] = "",
+    proxy: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SHOAL_PROXY",
+            help="Go to the broker through http://HOST:PORT or socks5://HOST:PORT.",
+            show_default=False,
+        ),
+    ] = None,
     cores: Annotated[
         str, typer.Option(help="Evaluation processes: a number, all, or auto for all but one.")
     ] = "1",
@@ -142,9 +151,9 @@ def join(
     policies_on = parse_device(device)
     memory = bytes_of_memory(memory_limit)
 
-    from protocol.address import parse_address
+    from protocol.surroundings import address_from_here
 
-    address = parse_address(url)
+    address = address_from_here(url, proxy)
     be_nice(nice)
 
     from protocol import registry

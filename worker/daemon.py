@@ -175,6 +175,7 @@ class Daemon:
             address,
             client_id=client_id(handshake.worker, handshake.session),
             on_message=self._on_message,
+            name=handshake.worker,
             on_connected=lambda first: self._do(self._the_session.connected(now())),
             on_disconnected=self._on_disconnected,
             on_retry=self._on_retry,

@@ -66,7 +66,7 @@ class Runs:
         open_runs = [here for here in self._found.values() if here.state in OPEN]
         if len(open_runs) > 1:
             lines = [
-                f"  {join_line(address.broker, here.run, fingerprint(here.host_key))}"
+                f"  {join_line(address.pinned_broker, here.run, fingerprint(here.host_key))}"
                 f"    ({harmless(here.environment)})"
                 for here in sorted(open_runs, key=lambda here: here.run)
             ]
@@ -104,6 +104,7 @@ async def find_run(
         address,
         client_id=client_id(identity.worker, new_session(os.urandom)),
         on_message=hear,
+        name=identity.worker,
         on_connected=lambda first: connected.set(),
         on_disconnected=lambda reason: connected.clear(),
         on_retry=on_retry,

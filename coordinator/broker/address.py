@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import errno
 import socket
+from typing import TYPE_CHECKING
 
+from coordinator.broker.rules import HOST, Rules
 from protocol.errors import ShoalError
+
+if TYPE_CHECKING:
+    from coordinator.broker.tls import Tls
 
 
 def take(host: str, port: int) -> socket.socket:
@@ -41,10 +46,26 @@ def in_use(host: str, port: int) -> ShoalError:
     return ShoalError(f"cannot listen on {host}:{port}: {_IN_USE}")
 
 
-def url(host: str, port: int) -> str:
-    """Return the MQTT URL at which this machine reaches a broker that listens on `host`."""
-    reachable = _ANY.get(host, host)
-    return f"mqtt://[{reachable}]:{port}" if ":" in reachable else f"mqtt://{reachable}:{port}"
+def url(host: str, port: int, tls: Tls | None = None) -> str:
+    """Return the MQTT URL of a broker at an address."""
+    if tls is not None:
+        return tls.url(host, port)
+    return f"mqtt://[{host}]:{port}" if ":" in host else f"mqtt://{host}:{port}"
+
+
+def as_host(url: str, rules: Rules | None) -> str:
+    """Return the URL with the host's password, where the broker asks for it: for no screen."""
+    return url if rules is None else url.replace("://", f"://{HOST}:{rules.password}@", 1)
+
+
+def inward(host: str) -> str:
+    """The address at which this machine itself reaches a broker that listens on `host`."""
+    return _ANY.get(host, host)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches a broker that listens on `host`."""
+    return host.startswith(_LOOPBACK)
 
 
 def outward(host: str) -> str:
@@ -67,6 +88,8 @@ def outward(host: str) -> str:
 
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 """Names for all addresses of this machine -> the one to reach it at from itself."""
+
+_LOOPBACK = ("127.", "localhost", "::1")
 
 _IN_USE = (
     "another program listens there and a port has one owner; "

@@ -7,13 +7,16 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
+from coordinator.broker.address import is_loopback
 from coordinator.broker.limits import BrokerLimits
+from coordinator.broker.rules import Rules
 from protocol.address import parse_address
 from protocol.errors import ShoalError
 
-_LOOPBACK = ("127.", "localhost", "::1")
+if TYPE_CHECKING:
+    from coordinator.broker.tls import Tls
 
 _log = logging.getLogger("shoal.broker")
 
@@ -23,7 +26,10 @@ class RunningBroker(Protocol):
 
     @property
     def url(self) -> str:
-        """Where this machine reaches it, like ``mqtt://127.0.0.1:1883``."""
+        """Where the host reaches it, like ``mqtt://127.0.0.1:1883``; may have a password."""
+
+    def public(self, host: str) -> str:
+        """Where others reach it, at an address of this machine."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,10 @@ class ExternalBroker:
     """A broker that someone else runs; entering and leaving its context does nothing."""
 
     url: str
+
+    def public(self, host: str) -> str:
+        """Where everybody reaches it."""
+        return self.url
 
     async def __aenter__(self) -> Self:
         """Take it as it is."""
@@ -51,6 +61,8 @@ def open_broker(
     port: int = 0,
     log_directory: Path | None = None,
     limits: BrokerLimits | None = None,
+    tls: Tls | None = None,
+    rules: Rules | None = None,
 ) -> AbstractAsyncContextManager[RunningBroker]:
     """Return the broker of `choice`; it runs, and has its `url`, while its context is open.
 
@@ -59,6 +71,8 @@ def open_broker(
     host, port: what ours listens on; port 0 takes a free one. Of no meaning with a URL.
     log_directory: where mosquitto's log goes.
     limits: what clients may take; None for the defaults.
+    tls: the certificate to serve with; None: in the clear.
+    rules: who may say and read what; None: everybody everything.
 
     Raises ShoalError for another choice, and on entering where the broker cannot start.
     """
@@ -69,16 +83,16 @@ def open_broker(
     if choice == "mosquitto":
         from coordinator.broker.mosquitto import MosquittoBroker
 
-        return MosquittoBroker(host, port, limits, log_directory)
+        return MosquittoBroker(host, port, limits, log_directory, tls, rules)
     if choice == "embedded":
         from coordinator.broker.embedded import EmbeddedBroker
 
-        if not host.startswith(_LOOPBACK):
+        if not is_loopback(host):
             _log.warning(
                 "broker: the embedded broker is for a network that you trust and up to 100 "
                 "workers; install mosquitto for more"
             )
-        return EmbeddedBroker(host, port, limits)
+        return EmbeddedBroker(host, port, limits, tls, rules)
     return ExternalBroker(_checked_url(choice))
 
 

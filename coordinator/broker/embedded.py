@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Self
 
 from coordinator.broker import address
 from coordinator.broker.limits import BrokerLimits
+from coordinator.broker.rules import Rules
 
 if TYPE_CHECKING:
     from coordinator.broker.guarded import GuardedBroker
+    from coordinator.broker.tls import Tls
 
 
 class EmbeddedBroker:
@@ -22,9 +24,14 @@ class EmbeddedBroker:
     """
 
     def __init__(
-        self, host: str = "127.0.0.1", port: int = 0, limits: BrokerLimits | None = None
+        self,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        limits: BrokerLimits | None = None,
+        tls: Tls | None = None,
+        rules: Rules | None = None,
     ) -> None:
-        """Choose the address (port 0: a free one) and what clients may take.
+        """Choose the address (port 0: a free one) and what clients may take, say and read.
 
         Nothing is opened before the context is entered, which raises ShoalError where the
         address cannot be listened on.
@@ -32,19 +39,25 @@ class EmbeddedBroker:
         self._host = host
         self._port = port
         self._limits = limits or BrokerLimits()
+        self._tls = tls
+        self._rules = rules
         self._broker: GuardedBroker | None = None
 
     @property
     def url(self) -> str:
-        """Where this machine reaches the broker, like ``mqtt://127.0.0.1:1883``."""
-        return address.url(self._host, self._port)
+        """Where the host reaches the broker, like ``mqtt://127.0.0.1:1883``; see `public`."""
+        return address.as_host(self.public(address.inward(self._host)), self._rules)
+
+    def public(self, host: str) -> str:
+        """Where others reach it, at an address of this machine."""
+        return address.url(host, self._port, self._tls)
 
     async def __aenter__(self) -> Self:
         """Take the address and serve it."""
         listener = address.take(self._host, self._port)
         self._port = listener.getsockname()[1]
         try:
-            broker = _quiet_broker(listener, self._limits)
+            broker = _quiet_broker(listener, self._limits, self._tls, self._rules)
             await broker.start()
         except BaseException:
             # Who is interrupted here leaves a loop that would accept from a closed socket.
@@ -66,10 +79,12 @@ class EmbeddedBroker:
             self._broker = None
 
 
-def _quiet_broker(listener: socket.socket, limits: BrokerLimits) -> GuardedBroker:
+def _quiet_broker(
+    listener: socket.socket, limits: BrokerLimits, tls: Tls | None, rules: Rules | None
+) -> GuardedBroker:
     """Import amqtt, which takes a tenth of a second, only here; what we have to say suffices."""
     logging.getLogger("amqtt").setLevel(logging.CRITICAL)
     logging.getLogger("transitions").setLevel(logging.CRITICAL)
     from coordinator.broker.guarded import GuardedBroker
 
-    return GuardedBroker(listener, limits)
+    return GuardedBroker(listener, limits, tls.context() if tls else None, rules)

@@ -17,6 +17,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+import ssl
 import time
 from functools import partial
 
@@ -24,13 +25,14 @@ from amqtt.adapters import BufferReader, StreamWriterAdapter
 from amqtt.broker import Broker
 from amqtt.contexts import BrokerConfig, ListenerConfig
 from amqtt.errors import AMQTTError, MQTTError, NoDataError
-from amqtt.mqtt.connack import CONNECTION_ACCEPTED, ConnackPacket
+from amqtt.mqtt.connack import BAD_USERNAME_PASSWORD, CONNECTION_ACCEPTED, ConnackPacket
 from amqtt.mqtt.protocol.broker_handler import BrokerProtocolHandler
 from amqtt.session import Session
 
 from coordinator.broker import packets
 from coordinator.broker.limits import BrokerLimits
 from coordinator.broker.packets import OutgoingPublish, PacketRefused, Publish
+from coordinator.broker.rules import Rules
 
 _CHUNK_BYTES = 16 * 1024
 """Read at once from a socket: bounds how long one flooding client holds the event loop."""
@@ -136,12 +138,23 @@ class Complaints:
 class GuardedBroker(Broker):
     """amqtt's broker on a socket that listens already, within `limits`."""
 
-    def __init__(self, listener: socket.socket, limits: BrokerLimits) -> None:
-        """Prepare to serve `listener`; needs a running event loop. No plugin is loaded."""
+    def __init__(
+        self,
+        listener: socket.socket,
+        limits: BrokerLimits,
+        tls: ssl.SSLContext | None = None,
+        rules: Rules | None = None,
+    ) -> None:
+        """Prepare to serve `listener`; needs a running event loop. No plugin is loaded.
+
+        `rules`: who may say and read what; None: everybody everything.
+        """
         unused = ListenerConfig(bind="127.0.0.1:0")  # amqtt wants one; we have the socket
         super().__init__(BrokerConfig(listeners={"default": unused}, plugins={}))
         self._listener = listener
         self._limits = limits
+        self._tls = tls
+        self._rules = rules
         self._open: dict[Connection, None] = {}
         self._clients: dict[str, Connection] = {}
         self._wildcard_filters: set[str] = set()
@@ -167,6 +180,9 @@ class GuardedBroker(Broker):
             partial(self.stream_connected, listener_name=listener_name),
             sock=self._listener,
             backlog=min(self._limits.connections, socket.SOMAXCONN),
+            ssl=self._tls,
+            ssl_handshake_timeout=self._limits.connect_seconds if self._tls else None,
+            ssl_shutdown_timeout=_FLUSH_SECONDS if self._tls else None,
         )
 
     async def stream_connected(
@@ -237,6 +253,10 @@ class GuardedBroker(Broker):
         )
         if session.will_flag:
             packets.read_topic(session.will_topic.encode(), self._limits.topic_bytes)
+        if self._rules is not None and not self._rules.lets_in(session.username, session.password):
+            connection.send(ConnackPacket.build(0, BAD_USERNAME_PASSWORD).to_bytes())
+            await connection.drained()
+            raise PacketRefused(f"the password of {session.username!r} is wrong")
         while previous := self._clients.get(session.client_id):
             previous.close("its client identifier connected again")
             await previous.ended.wait()
@@ -252,7 +272,7 @@ class GuardedBroker(Broker):
         match first_byte >> 4:
             case packets.PUBLISH:
                 message = packets.read_publish(first_byte, body, limits.topic_bytes)
-                await self._accept(message)
+                await self._accept(message, session)
                 if message.qos:
                     connection.send(packets.puback(message.packet_id))
             case packets.PUBACK:
@@ -285,7 +305,8 @@ class GuardedBroker(Broker):
     ) -> int:
         """Subscribe -> granted QoS. A filter that the client has already gets the new QoS."""
         self._remove_filter(connection, session, topic_filter)
-        if len(connection.filters) >= self._limits.subscriptions:
+        forbidden = self._rules and not self._rules.may_read(session.username, topic_filter)
+        if forbidden or len(connection.filters) >= self._limits.subscriptions:
             return _SUBSCRIPTION_REFUSED
         granted = int(await self.add_subscription((topic_filter, min(qos, 1)), session))
         if granted != _SUBSCRIPTION_REFUSED:
@@ -315,8 +336,15 @@ class GuardedBroker(Broker):
                 outgoing = OutgoingPublish(message, retain=True)
                 connection.deliver(outgoing, min(message.qos, granted))
 
-    async def _accept(self, message: Publish) -> None:
-        """Hand a message to its subscribers and, where it says so, retain it."""
+    async def _accept(self, message: Publish, session: Session) -> None:
+        """Hand a message to its subscribers and, where it says so, retain it.
+
+        What its sender may not say is dropped, as MQTT 3.1.1 has it (3.3.5-2).
+        """
+        if self._rules and not self._rules.may_publish(session.username, message.topic):
+            name = f"{session.username!r}"[:40]
+            self._complaints.say(f"dropped a message of {name} on {message.topic[:100]!r}")
+            return
         self._route(message)
         if message.retain:
             await self._retain(message)
@@ -371,7 +399,7 @@ class GuardedBroker(Broker):
                 for topic_filter in list(connection.filters):
                     self._remove_filter(connection, session, topic_filter)
                 if session.will_flag:
-                    await self._accept(_will_of(session))
+                    await self._accept(_will_of(session), session)
         finally:
             connection.ended.set()
         if connection.why_closed:

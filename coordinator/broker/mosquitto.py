@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import resource
 import shutil
 import sys
@@ -15,6 +16,8 @@ from typing import Self
 
 from coordinator.broker import address
 from coordinator.broker.limits import BrokerLimits
+from coordinator.broker.rules import Rules, access_list, password_file
+from coordinator.broker.tls import CERTIFICATE, KEY, Tls
 from protocol.errors import ShoalError
 
 _SYSTEM_FOLDERS = "/usr/sbin:/usr/local/sbin:/opt/homebrew/sbin"
@@ -22,11 +25,18 @@ _SYSTEM_FOLDERS = "/usr/sbin:/usr/local/sbin:/opt/homebrew/sbin"
 
 _READY = b" running\n"
 _ADDRESS_IN_USE = b"Address already in use"
+_LOOPBACK = "127.0.0.1"
+_USER = "mosquitto"
+_FOLDER = "broker"
+_SETTINGS, _ACCESS_LIST, _PASSWORDS = "mosquitto.conf", "access.list", "passwords"
 _POLL_SECONDS = 0.002
 _START_SECONDS = 10.0
 _STOP_SECONDS = 5.0
 _RESTART_SECONDS = 1.0
 _FREE_PORT_ATTEMPTS = 5
+
+_AUTOSAVE_SECONDS = 30
+"""Each time it also says so in its log."""
 
 _CONNECTIONS = 4096
 _QUEUED_PACKETS = 1000
@@ -37,7 +47,7 @@ _UNACKNOWLEDGED_PACKETS = 5000
 
 _MEMORY_BYTES = 1024 * 1024 * 1024
 
-_WATCHDOG = 'read _; kill "$0"'
+_WATCHDOG = 'read _; kill "$0"; rm -rf "$1"'
 """For /bin/sh: its standard input ends when this process does, however it dies.
 
 PR_SET_PDEATHSIG will not do: Linux clears it when mosquitto, started by root, changes its user.
@@ -51,43 +61,64 @@ def find_mosquitto() -> str | None:
     return shutil.which("mosquitto") or shutil.which("mosquitto", path=_SYSTEM_FOLDERS)
 
 
-def configuration(host: str, port: int, limits: BrokerLimits) -> str:
+def configuration(
+    folder: Path,
+    host: str,
+    port: int,
+    limits: BrokerLimits,
+    *,
+    tls: bool = False,
+    host_port: int | None = None,
+) -> str:
     """Write the configuration of a mosquitto >= 2.0 that listens on one address.
 
-    Nothing is kept on disk. What `limits` has and mosquitto has not stays at mosquitto's own
-    value: 90 s to a CONNECT, 65,535 bytes for a topic, any number of filters.
+    What is retained is kept in `folder`, and outlives mosquitto. `tls`: the certificate and its
+    key lie there too. `host_port`: the host has a door of its own there, on the loopback, with a
+    password; all others are held to the access list in `folder`. What `limits` has and mosquitto
+    has not stays at mosquitto's own value: 90 s to a CONNECT, 65,535 bytes for a topic, any number
+    of filters.
     """
-    return "\n".join(
-        [
-            f"listener {port} {host}",
-            f"max_connections {limits.connections}",
-            "allow_anonymous true",
-            "persistence false",
-            "set_tcp_nodelay true",
-            f"max_packet_size {limits.packet_bytes}",
-            "max_qos 1",
-            f"max_queued_messages {_QUEUED_PACKETS}",
-            f"max_queued_bytes {limits.queue_bytes}",
-            f"max_inflight_messages {_UNACKNOWLEDGED_PACKETS}",
-            f"max_inflight_bytes {limits.queue_bytes}",
-            f"memory_limit {_MEMORY_BYTES}",
-            "sys_interval 0",
-            "connection_messages false",
-            "log_dest stderr",
-            "log_type error",
-            "log_type warning",
-            "log_type notice",
-            "log_type information",
-            "log_timestamp_format %Y-%m-%dT%H:%M:%S",
-            "",
-        ]
-    )
+    lines = [
+        "per_listener_settings true",
+        "persistence true",
+        f"persistence_location {folder}/",
+        f"autosave_interval {_AUTOSAVE_SECONDS}",
+        "set_tcp_nodelay true",
+        f"max_packet_size {limits.packet_bytes}",
+        f"max_queued_messages {_QUEUED_PACKETS}",
+        f"max_queued_bytes {limits.queue_bytes}",
+        f"max_inflight_messages {_UNACKNOWLEDGED_PACKETS}",
+        f"max_inflight_bytes {limits.queue_bytes}",
+        f"memory_limit {_MEMORY_BYTES}",
+        "sys_interval 0",
+        "connection_messages false",
+        "log_dest stderr",
+        "log_type error",
+        "log_type warning",
+        "log_type notice",
+        "log_type information",
+        "log_timestamp_format %Y-%m-%dT%H:%M:%S",
+        f"listener {port} {host}",
+        "allow_anonymous true",
+        f"max_connections {limits.connections}",
+        "max_qos 1",
+    ]
+    if tls:
+        lines += [f"certfile {folder / CERTIFICATE}", f"keyfile {folder / KEY}"]
+        lines += ["tls_version tlsv1.2"]  # or later
+    if host_port is not None:
+        lines += [f"acl_file {folder / _ACCESS_LIST}"]
+        lines += [f"listener {host_port} {_LOOPBACK}", "allow_anonymous false"]
+        lines += [f"password_file {folder / _PASSWORDS}", "max_qos 1"]
+    return "\n".join(lines) + "\n"
 
 
 class MosquittoBroker:
     """A mosquitto child process while its context is open; started again if it dies before.
 
-    Its log is appended to `log_directory`/mosquitto.log, or thrown away where there is none.
+    Its log is appended to `log_directory`/mosquitto.log, or thrown away where there is none. All
+    else that it needs lies in a folder of its own, which goes with it: `log_directory`/broker, or
+    where we are root, whose folders mosquitto's own user may not enter, a temporary one.
     """
 
     def __init__(
@@ -96,23 +127,34 @@ class MosquittoBroker:
         port: int = 0,
         limits: BrokerLimits | None = None,
         log_directory: Path | None = None,
+        tls: Tls | None = None,
+        rules: Rules | None = None,
     ) -> None:
-        """Choose the address (port 0: a free one) and what clients may take.
+        """Choose the address (port 0: a free one) and what clients may take, say and read.
 
         Nothing is started before the context is entered, which raises ShoalError where mosquitto
         is not installed, does not start, or the address cannot be listened on.
         """
         self._host = host
         self._port = port
+        self._host_port: int | None = None
         self._limits = limits or BrokerLimits(connections=_CONNECTIONS)
         self._log_directory = log_directory
+        self._tls = tls
+        self._rules = rules
         self._child: _Child | None = None
         self._cleanup = contextlib.AsyncExitStack()
 
     @property
     def url(self) -> str:
-        """Where this machine reaches the broker, like ``mqtt://127.0.0.1:1883``."""
-        return address.url(self._host, self._port)
+        """Where the host reaches the broker, like ``mqtt://127.0.0.1:1883``; see `public`."""
+        if self._host_port is None:
+            return self.public(address.inward(self._host))
+        return address.as_host(address.url(_LOOPBACK, self._host_port), self._rules)
+
+    def public(self, host: str) -> str:
+        """Where others reach it, at an address of this machine."""
+        return address.url(host, self._port, self._tls)
 
     @property
     def process_id(self) -> int | None:
@@ -128,13 +170,12 @@ class MosquittoBroker:
                 "install it (Debian: apt install mosquitto) or choose the embedded broker"
             )
         async with contextlib.AsyncExitStack() as cleanup:
-            folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="shoal-")))
+            folder = self._open_folder(cleanup)
             log = (self._log_directory or folder) / "mosquitto.log"
             log.parent.mkdir(parents=True, exist_ok=True)
-            settings = folder / "mosquitto.conf"
             cleanup.push_async_callback(self._stop)
-            await self._start_somewhere(program, settings, log)
-            keeper = asyncio.create_task(self._keep_running(program, settings, log))
+            await self._start_somewhere(program, folder, log)
+            keeper = asyncio.create_task(self._keep_running(program, folder, log))
             cleanup.push_async_callback(_cancel, keeper)
             self._cleanup = cleanup.pop_all()
         return self
@@ -145,25 +186,71 @@ class MosquittoBroker:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Stop mosquitto and remove its configuration."""
+        """Stop mosquitto and remove its folder."""
         await self._cleanup.aclose()
 
-    async def _start_somewhere(self, program: str, settings: Path, log: Path) -> None:
+    def _open_folder(self, cleanup: contextlib.AsyncExitStack) -> Path:
+        """An empty folder that we and mosquitto alone can look into; removed in the end."""
+        root = os.geteuid() == 0
+        if self._log_directory is None or root:
+            folder = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="shoal-")))
+            if root:
+                _give(folder)
+            return folder
+        folder = self._log_directory.absolute() / _FOLDER
+        shutil.rmtree(folder, ignore_errors=True)  # of a host that was killed
+        folder.mkdir(parents=True, mode=0o700)
+        cleanup.callback(shutil.rmtree, folder, ignore_errors=True)
+        return folder
+
+    async def _start_somewhere(self, program: str, folder: Path, log: Path) -> None:
         """Start on the port asked for, or on a free one that is still free a moment later."""
         wanted = self._port
         for _ in range(_FREE_PORT_ATTEMPTS):
-            with address.take(self._host, wanted) as probe:
+            with contextlib.ExitStack() as probes:
+                probe = probes.enter_context(address.take(self._host, wanted))
                 self._port = probe.getsockname()[1]
-            settings.write_text(configuration(self._host, self._port, self._limits))
+                if self._rules is not None:
+                    probe = probes.enter_context(address.take(_LOOPBACK, 0))
+                    self._host_port = probe.getsockname()[1]
+            self._write_settings(folder)
             try:
-                self._child = await _Child.start(program, settings, log)
+                self._child = await _Child.start(program, folder, log)
                 return
             except _AddressInUseError:
-                if wanted:
+                # With two ports it may be either.
+                if wanted and self._rules is None:
                     break
         raise address.in_use(self._host, self._port)
 
-    async def _keep_running(self, program: str, settings: Path, log: Path) -> None:
+    def _write_settings(self, folder: Path) -> None:
+        files = {
+            _SETTINGS: configuration(
+                folder,
+                self._host,
+                self._port,
+                self._limits,
+                tls=self._tls is not None,
+                host_port=self._host_port,
+            ).encode()
+        }
+        if self._tls is not None:
+            files[CERTIFICATE] = self._tls.certificate.read_bytes()
+            files[KEY] = self._tls.key.read_bytes()
+        if self._rules is not None:
+            files[_ACCESS_LIST] = access_list(self._rules).encode()
+            files[_PASSWORDS] = password_file(self._rules).encode()
+        for name, content in files.items():
+            path = folder / name
+            path.unlink(missing_ok=True)
+            with os.fdopen(
+                os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
+            ) as file:
+                file.write(content)
+            if os.geteuid() == 0:
+                _give(path)
+
+    async def _keep_running(self, program: str, folder: Path, log: Path) -> None:
         """Start mosquitto again, on the same port, whenever it ends by itself."""
         while True:
             if self._child is not None:
@@ -171,7 +258,7 @@ class MosquittoBroker:
                 _log.warning("broker: mosquitto ended by itself (code %d), starting again", code)
                 await self._stop()
             with contextlib.suppress(ShoalError, _AddressInUseError, OSError):
-                self._child = await _Child.start(program, settings, log)
+                self._child = await _Child.start(program, folder, log)
                 continue
             await asyncio.sleep(_RESTART_SECONDS)
 
@@ -195,14 +282,14 @@ class _Child:
         self._watchdog = watchdog
 
     @classmethod
-    async def start(cls, program: str, settings: Path, log: Path) -> _Child:
-        """Run `program` with `settings` and wait until it says that it listens."""
+    async def start(cls, program: str, folder: Path, log: Path) -> _Child:
+        """Run `program` as the settings in `folder` say, and wait until it says that it listens."""
         with log.open("ab") as output:
             said_before = output.tell()
             server = await asyncio.create_subprocess_exec(
                 program,
                 "-c",
-                str(settings),
+                str(folder / _SETTINGS),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -214,6 +301,7 @@ class _Child:
             "-c",
             _WATCHDOG,
             str(server.pid),
+            str(folder),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
@@ -253,6 +341,15 @@ class _Child:
             f"broker mosquitto: it must listen within {_START_SECONDS:.0f} s and said {last!r}; "
             "mend that (it must be version 2.0 or later) or choose the embedded broker"
         )
+
+
+def _give(path: Path) -> None:
+    """Let the user that mosquitto becomes, when root starts it, have a file or a folder."""
+    import pwd
+
+    with contextlib.suppress(KeyError):  # then mosquitto itself says that there is no such user
+        user = pwd.getpwnam(_USER)
+        os.chown(path, user.pw_uid, user.pw_gid)
 
 
 def _allow_open_files(process_id: int) -> None:

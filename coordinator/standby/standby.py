@@ -125,6 +125,7 @@ class Standby:
             address,
             client_id=client_id(identity.worker, self._guest.session),
             on_message=self._on_message,
+            name=identity.worker,
             on_connected=self._on_connected,
             on_disconnected=self._on_disconnected,
             on_retry=self._contact.failed,

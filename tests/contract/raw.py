@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
@@ -44,13 +45,24 @@ def publish_body(topic: str, payload: bytes, packet_id: int = 0) -> bytes:
 
 
 def connect_packet(
-    client_id: str, keepalive: int = 60, will: Message | None = None, clean: bool = True
+    client_id: str,
+    keepalive: int = 60,
+    will: Message | None = None,
+    clean: bool = True,
+    user: str | None = None,
+    password: str | None = None,
 ) -> bytes:
     flags = 0x02 if clean else 0
     body = text(client_id)
     if will is not None:
         flags |= 0x04 | will.qos << 3 | (0x20 if will.retain else 0)
         body += text(will.topic) + struct.pack("!H", len(will.payload)) + will.payload
+    if user is not None:
+        flags |= 0x80
+        body += text(user)
+    if password is not None:
+        flags |= 0x40
+        body += text(password)
     return packet(CONNECT, text("MQTT") + bytes((4, flags)) + struct.pack("!H", keepalive) + body)
 
 
@@ -66,18 +78,34 @@ class RawClient:
 
     @classmethod
     async def open(cls, url: str) -> Self:
-        """Connect the socket, and say nothing yet."""
+        """Connect the socket, with TLS where the URL says so, and say nothing yet."""
         parts = urlsplit(url)
-        return cls(*await asyncio.open_connection(parts.hostname, parts.port))
+        context = None
+        if parts.scheme == "mqtts":
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return cls(*await asyncio.open_connection(parts.hostname, parts.port, ssl=context))
 
     @classmethod
     async def connect(
-        cls, url: str, client_id: str, keepalive: int = 60, will: Message | None = None
+        cls,
+        url: str,
+        client_id: str,
+        keepalive: int = 60,
+        will: Message | None = None,
+        user: str | None = None,
     ) -> Self:
+        """Connect as `user`, or with the credentials in the URL."""
+        parts = urlsplit(url)
+        name, secret = (parts.username, parts.password) if user is None else (user, None)
         client = await cls.open(url)
-        client.writer.write(connect_packet(client_id, keepalive, will))
+        packet = connect_packet(client_id, keepalive, will, user=name, password=secret)
+        client.writer.write(packet)
         code, body = await client.answer()
-        assert (code, body[1]) == (CONNACK, 0)
+        assert code == CONNACK
+        if body[1]:
+            client.abort()
+            raise PermissionError(body[1])
         return client
 
     async def read_packet(self) -> tuple[int, bytes]:

@@ -110,9 +110,9 @@ def test_an_address_of_another_machine_is_refused(host: str) -> None:
 
 
 def test_urls_are_reachable_from_this_machine() -> None:
-    assert address.url("0.0.0.0", 1) == "mqtt://127.0.0.1:1"
-    assert address.url("::", 2) == "mqtt://[::1]:2"
-    assert address.url("192.0.2.1", 3) == "mqtt://192.0.2.1:3"
+    assert address.url(address.inward("0.0.0.0"), 1) == "mqtt://127.0.0.1:1"
+    assert address.url(address.inward("::"), 2) == "mqtt://[::1]:2"
+    assert address.url(address.inward("192.0.2.1"), 3) == "mqtt://192.0.2.1:3"
 
 
 async def test_listening_beyond_the_loopback(kind: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -17,6 +17,7 @@ PRINT = "abcdefghijklmnopqrstuvwxya"
 CREDENTIALS = st.text(
     st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), min_size=1, max_size=40
 )
+FINGERPRINTS = st.binary(min_size=32, max_size=32).map(fingerprint)
 HOSTS = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,20}[a-z0-9])?(\.[a-z0-9]{1,10}){0,3}", fullmatch=True)
 
 
@@ -35,13 +36,15 @@ def test_a_join_address_has_everything() -> None:
 
 
 @given(
-    st.sampled_from(["mqtt", "mqtts"]),
+    st.sampled_from(["mqtt", "mqtts", "ws", "wss"]),
     HOSTS | st.ip_addresses(v=6).map(lambda ip: f"[{ip}]"),
     st.integers(1, 65535),
     st.none() | CREDENTIALS,
     st.none() | CREDENTIALS,
     st.none() | st.from_regex(RUN_PATTERN, fullmatch=True),
-    st.none() | st.binary(min_size=32, max_size=32).map(fingerprint),
+    st.none() | FINGERPRINTS,
+    st.none() | FINGERPRINTS,
+    st.sampled_from(["", "/mqtt", "/a/b.c"]),
 )
 def test_every_address_reads_back(
     scheme: str,
@@ -51,6 +54,8 @@ def test_every_address_reads_back(
     password: str | None,
     run: str | None,
     key: str | None,
+    certificate: str | None,
+    place: str,
 ) -> None:
     credentials = ""
     if user is not None:
@@ -60,8 +65,11 @@ def test_every_address_reads_back(
         credentials += "@"
     else:
         password = None
-    path = f"/{run}" if run else ""
-    fragment = f"#{key}" if key else ""
+    certificate = certificate if scheme in ("mqtts", "wss") else None
+    place = place if scheme in ("ws", "wss") else ""
+    path = f"{place}/{run}" if run else place
+    fragment = f"#{key or ''}" if key or certificate else ""
+    fragment += f".{certificate}" if certificate else ""
     text = f"{scheme}://{credentials}{host}:{port}{path}{fragment}"
     if len(text) > 1024 or len((user or "").encode()) > 256 or len((password or "").encode()) > 256:
         return
@@ -69,8 +77,12 @@ def test_every_address_reads_back(
     assert (address.scheme, address.host, address.port) == (scheme, host.strip("[]"), port)
     assert (address.user, address.password) == (user, password)
     assert (address.run, address.fingerprint) == (run, key)
+    assert address.certificate == certificate
+    assert address.path == (place or ("/mqtt" if address.websocket else ""))
     if password is None:
         assert parse_address(str(address)) == address
+    again = parse_address(address.broker_with_credentials)
+    assert again == dataclasses.replace(address, run=None, fingerprint=None)
 
 
 @given(st.from_regex(r"[0-9]{3}[!-~]{8,30}[0-9]{3}", fullmatch=True))
@@ -89,8 +101,9 @@ def test_the_password_is_never_shown(password: str) -> None:
         ("localhost", "does not begin with mqtt://"),
         ("localhost:1883", "does not begin with mqtt://"),
         ("http://host", "does not begin with mqtt://"),
-        ("ws://host:9001", "WebSocket is not supported"),
-        ("wss://host", "mqtts://host:8883"),
+        ("ws://host/a b", "space"),
+        ("wss://host/mqtt//x", "path of a WebSocket"),
+        ("wss://host/%2e", "path of a WebSocket"),
         ("mqtt:host", "does not begin"),
         ("mqtt://", "not a host name"),
         ("mqtt://:1883", "not a host name"),
@@ -120,6 +133,10 @@ def test_the_password_is_never_shown(password: str) -> None:
         (f"mqtt://host/{RUN}#abc", "26 letters"),
         (f"mqtt://host/{RUN}#{PRINT[:-1]}b", "26 letters"),
         (f"mqtt://host/{RUN}#{PRINT}a", "26 letters"),
+        (f"mqtts://host/{RUN}#{PRINT}.", "26 after the dot"),
+        (f"mqtts://host/{RUN}#{PRINT}.{PRINT}.{PRINT}", "26 after the dot"),
+        (f"mqtt://host/{RUN}#{PRINT}.{PRINT}", "has no certificate"),
+        (f"ws://host#.{PRINT}", "has no certificate"),
         ("mqtt://@host", "user name before the @ is empty"),
         ("mqtt://:secret@host", "user name before the @ is empty"),
         ("mqtt://%ff@host", "UTF-8"),
@@ -148,7 +165,7 @@ def test_errors_name_what_is_wrong(text: str, named: str) -> None:
         "mqtt://me:hunter2@host/bad",
         "mqtt://me:hunter2@host#bad",
         "mqtt://me:hunter2%ff@host",
-        "ws://me:hunter2@host",
+        "ws://me:hunter2@host/%",
         "mqtt://me:hunter2@host?x",
         "mqtt://me:hunter2/@host",
         "mqtt://me:hunter2#@host",
@@ -178,6 +195,11 @@ def test_the_join_line_reads_back_and_keeps_the_hosts_password() -> None:
     line = join_line("mqtts://me:secret@host", RUN, PRINT)
     assert line == f"shoal join mqtts://USER:PASSWORD@host:8883/{RUN}#{PRINT}"
     assert "secret" not in line
+    line = join_line(f"wss://host/mqtt#.{PRINT}", RUN, PRINT)
+    assert line == f"shoal join wss://host:443/{RUN}#{PRINT}.{PRINT}"
+    assert parse_address(f"wss://host/{RUN}").pinned_broker == "wss://host:443"
+    pinned = parse_address(line.split()[-1])
+    assert pinned.pinned_broker == f"wss://host:443#.{PRINT}"
 
 
 def test_fingerprints_of_keys_are_those_that_addresses_take() -> None:

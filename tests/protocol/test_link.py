@@ -22,6 +22,7 @@ from protocol import connection as connection_module
 from protocol import stream as stream_module
 from protocol.address import parse_address
 from protocol.connection import Connection
+from protocol.dial import dial
 from protocol.frames import MAX_PACKET, publish_packet
 from protocol.link import FatalLinkError, Link, Will, client_id
 from protocol.packing import MAX_MESSAGE
@@ -579,7 +580,7 @@ async def test_who_leaves_over_a_message_does_not_answer_it_any_more() -> None:
     async with scripted_broker(talkative) as url:
         stream = stream_module.Stream(lambda topic, payload: stream.leave(), WireCount())
         address = parse_address(url)
-        await stream.connect(address.host, address.port, None)
+        await dial(stream, address, None)
         async with asyncio.timeout(DEADLINE):
             assert await sent == b"\xe0\x00"  # DISCONNECT
 
@@ -706,7 +707,7 @@ async def test_two_clients_of_one_identifier_do_not_throw_each_other_out_for_eve
 async def test_who_speaks_to_a_lost_connection_is_told_so_once(
     broker: Mosquitto, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = connection_module.ConnectionSettings(parse_address(broker.url), "x", None, 30)
+    settings = connection_module.ConnectionSettings(parse_address(broker.url), "x", None, None, 30)
     connection = await Connection.open(settings, lambda topic, payload: None, WireCount())
     connection._stream.abort("gone")
     with pytest.raises(connection_module.ConnectionLostError, match="gone"):

@@ -1,0 +1,91 @@
+"""The broker of a run, as its host was asked for it: which one, how it is secured, where it is."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from coordinator.broker.address import is_loopback, outward
+from coordinator.broker.choose import open_broker
+from coordinator.broker.rules import Rules
+from coordinator.directory import BrokerChoice
+from protocol.address import Address, parse_address
+from protocol.errors import ShoalError
+from protocol.surroundings import address_from_here
+
+PORT, TLS_PORT = 1883, 8883
+
+
+@dataclass(frozen=True, slots=True)
+class Provided:
+    """A broker that can be connected to."""
+
+    address: Address
+    """where the host reaches it"""
+    public: str
+    """its URL for others; may have the host's credentials, which no join line shows"""
+    choice: BrokerChoice
+    """what to ask for next time, to have the same one"""
+
+
+def is_external(choice: BrokerChoice) -> bool:
+    """Whether somebody else runs the broker."""
+    return "://" in choice.broker
+
+
+def is_secured(choice: BrokerChoice) -> bool:
+    """Whether it is ours, and others than this machine reach it: strangers have rules there."""
+    return not is_external(choice) and not is_loopback(choice.bind)
+
+
+@asynccontextmanager
+async def provide(
+    choice: BrokerChoice, directory: Path, leaders: Iterable[str], proxy: str | None = None
+) -> AsyncIterator[Provided]:
+    """Start the broker where it is ours; it runs while the context is open.
+
+    directory: of the run, for the broker's log and certificate.
+    leaders: worker names of the keys that may lead the run, over a broker that has rules.
+    proxy: to go through to one that is not ours.
+
+    Raises ShoalError.
+    """
+    if is_external(choice):
+        _refuse_beside_url(choice)
+        address = address_from_here(choice.broker, proxy)
+        yield Provided(address, address.broker_with_credentials, choice)
+        return
+    place = choice.advertise or outward(choice.bind)
+    with_tls = choice.tls if choice.tls is not None else not is_loopback(choice.bind)
+    tls = None
+    if choice.tls_cert or choice.tls_key:
+        from coordinator.broker.tls import brought
+
+        if not (choice.tls_cert and choice.tls_key):
+            raise ShoalError("--tls-cert and --tls-key belong together: give both")
+        if choice.tls is False:
+            raise ShoalError("--no-tls with --tls-cert: leave one of them out")
+        tls = brought(Path(choice.tls_cert), Path(choice.tls_key))
+    elif with_tls:
+        from coordinator.broker.tls import own
+
+        tls = own(directory, [place, "localhost", "127.0.0.1"])
+    port = choice.port if choice.port is not None else PORT if tls is None else TLS_PORT
+    rules = Rules(leaders=frozenset(leaders)) if is_secured(choice) else None
+    async with open_broker(
+        choice.broker, choice.bind, port, directory, tls=tls, rules=rules
+    ) as opened:
+        public = opened.public(place)
+        choice = replace(choice, port=parse_address(public).port)
+        yield Provided(parse_address(opened.url), public, choice)
+
+
+def _refuse_beside_url(choice: BrokerChoice) -> None:
+    given = {"--tls or --no-tls": choice.tls is not None, "--tls-cert": choice.tls_cert}
+    if names := [name for name, value in given.items() if value]:
+        raise ShoalError(
+            f"{', '.join(names)}: only for a broker that Shoal starts, not for "
+            f"{parse_address(choice.broker).broker}: leave it out"
+        )
