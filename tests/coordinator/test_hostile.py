@@ -454,7 +454,7 @@ async def test_session_thought_gone_is_asked_to_say_hello_again(tmp_path: Path) 
             topic = topics.status(run.run_id, honest.identity.worker, honest.session)
             mallory.link.publish(topic, bye, qos=1)
             await mallory.until(lambda: mallory.state is not None and mallory.state.version == 2)
-            assert len(run.server._pool.sessions) == 1
+            await mallory.until(lambda: len(run.server._pool.sessions) == 1)  # beats are news too
             honest.publish(topics.status, honest.sealed(Status("busy", 2)))
             await honest.until(lambda: len(honest.heard.welcomes) == 2)
             assert [notice.code for notice in honest.heard.notices] == ["hello-again"]

@@ -72,7 +72,7 @@ async def test_what_leaks_too_much_in_one_part_gives_all_returns_all_the_same(mo
     told = list[str]()
     evaluators = await leaking(monkeypatch, told)
     monkeypatch.setattr(process, "WORN", 1.0)  # ended in the middle, whatever it has in hand
-    job = members(1, 50)
+    job = members(1, 80)
     found = await asyncio.wait_for(whole(evaluators, job), DEADLINE)
     await evaluators.close()
     assert_same(found, alone(toy(), job))
