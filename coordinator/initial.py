@@ -99,7 +99,7 @@ def read(file: Path) -> Found:
             f"--init {file}: there is no such file; give a state dict of PyTorch, a safetensors "
             "file, a snapshot of a run, or the directory of one that has kept a policy"
         )
-    if file.suffix == ".bin":
+    if _begins_as_snapshot(file):
         return Found(_snapshot(file), ordered=False)
     if file.suffix == ".safetensors":
         return Found(_safetensors(file), ordered=False)
@@ -162,6 +162,17 @@ def _safetensors(file: Path) -> Tensors:
         for name, value in tensors.items()
         if np.issubdtype(value.dtype, np.floating)
     }
+
+
+def _begins_as_snapshot(file: Path) -> bool:
+    """Whether it is one, whatever its name: state dicts end in .bin, too."""
+    try:
+        with file.open("rb") as opened:
+            return opened.read(len(snapshot.MAGIC)) == snapshot.MAGIC
+    except OSError as error:
+        raise SpecError(
+            f"--init {file} can't be read ({error.strerror}): give another file"
+        ) from None
 
 
 def _snapshot(file: Path) -> Tensors:

@@ -50,8 +50,8 @@ def test_a_state_dict_of_torch_begins_a_run_by_its_names_or_its_order(tmp_path: 
     }
     torch.save({"model_state_dict": dict(reversed(parts.items())), "epoch": 3}, tmp_path / "a.pt")
     renamed = {f"net.{place}": part for place, part in enumerate(parts.values())}
-    torch.save({**renamed, "steps": torch.tensor(5)}, tmp_path / "b.pt")
-    np.testing.assert_array_equal(initial.begin(spec, tmp_path / "b.pt")[1].theta, theta_of(spec))
+    torch.save({**renamed, "steps": torch.tensor(5)}, tmp_path / "b.bin")
+    np.testing.assert_array_equal(initial.begin(spec, tmp_path / "b.bin")[1].theta, theta_of(spec))
     read_state_dict.convert(tmp_path / "a.pt", tmp_path / "a.safetensors")
     first = initial.begin(spec, tmp_path / "a.safetensors")[1]
     np.testing.assert_array_equal(first.theta, theta_of(spec))
@@ -189,6 +189,6 @@ def test_statistics_without_a_place_or_a_sense_are_told_of(
 
 
 def test_a_snapshot_outside_of_its_runs_directory_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "snapshot-3.bin").write_bytes(b"shoal")
+    (tmp_path / "snapshot-3.bin").write_bytes(snapshot.MAGIC)
     with pytest.raises(SpecError, match="is no snapshot in the directory of its run"):
         initial.read(tmp_path / "snapshot-3.bin")
