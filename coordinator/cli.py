@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coordinator import presets_command
+from coordinator import invite_command, presets_command
 from coordinator.flags import (
     Episodes,
     Hidden,
@@ -47,7 +47,7 @@ from coordinator.history.cli import this_command
 
 if TYPE_CHECKING:
     from coordinator.console import Console
-    from coordinator.directory import BrokerChoice
+    from coordinator.directory import BrokerChoice, RunDirectory
     from coordinator.host import Run
     from coordinator.progress import Outcome
     from coordinator.standby import Standby
@@ -78,6 +78,7 @@ def register(app: typer.Typer) -> None:
     )(host)
     app.command(epilog="Example: shoal demo CartPole-v1 --workers 2 --seed 1", name="demo")(demo)
     presets_command.register(app)
+    invite_command.register(app)
     history_cli.register(app)
 
 
@@ -174,6 +175,20 @@ def host(
             help="Key of a standby that may take over; repeatable, the first steps in first.",
         ),
     ] = None,
+    admission: Annotated[
+        str | None,
+        typer.Option(
+            help="Whom to let in: open, everybody (the default); invite, whoever has a token of "
+            "shoal invite; list, those of --admit. With --resume as last time."
+        ),
+    ] = None,
+    admit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FINGERPRINT",
+            help="Key of a worker that --admission list lets in (shoal key show); repeatable.",
+        ),
+    ] = None,
     keep_returns: Annotated[
         bool, typer.Option("--keep-returns", help="Keep every accepted result in the log for good.")
     ] = False,
@@ -231,6 +246,8 @@ def host(
             "--advertise": advertise,
             "--tls": tls,
             "--tls-cert": tls_cert,
+            "--admission": admission,
+            "--admit": admit,
             "--tls-key": tls_key,
             "--delegate": delegate,
             "--keep-returns": keep_returns or None,
@@ -261,6 +278,7 @@ def host(
         run = runs.prepare(composed.spec, run_dir, key, delegates, keep_returns, composed.first)
         if composed.told:
             console.say(composed.told)
+    _let_in(run.directory, admission, admit)
     known = run.directory.remembered() if run.resumed else BrokerChoice()
     given: dict[str, Any] = {
         "broker": broker,
@@ -274,6 +292,20 @@ def host(
     choice = replace(known, **{name: value for name, value in given.items() if value is not None})
     leading = _host(run, choice, proxy, console, take_over, patience)
     _lead_to_the_end(run, console, leading, as_json)
+
+
+def _let_in(directory: RunDirectory, admission: str | None, admit: list[str] | None) -> None:
+    """Whom the run takes from now on, as asked for now or last time."""
+    from coordinator.admission import changed, keep_settings, read_settings
+
+    try:
+        before = read_settings(directory.path)
+        after = changed(before, admission, admit)
+        if after != before:
+            keep_settings(directory.path, after)
+    except BaseException:
+        directory.discard()
+        raise
 
 
 async def _host(

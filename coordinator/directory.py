@@ -43,6 +43,7 @@ _FILES = (
     "mosquitto.log",
     "broker.crt",
     "broker.key",
+    "admission.json",
 )
 """All files that a run may put into its directory, but for the demo's logs."""
 SNAPSHOTS = "snapshots"

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
-from typing import Self
+from typing import Self, get_args
 
+from coordinator.admission import Admission
 from coordinator.pool.events import SessionId
 from protocol.authority import RUN_KEY, Authority
 from protocol.envelope import open_signed, peek_signed, signed
+from protocol.errors import ShoalError
 from protocol.identity import AgreementError, Identity, SessionKeys, Transcript, worker_id
-from protocol.messages import Bye, Credit, Hello, Welcome
+from protocol.messages import Bye, Credit, Hello, TriedKind, Welcome
 from protocol.packing import WireError
 from protocol.spec import PROTOCOL_VERSION
 
+TRIED: tuple[TriedKind, ...] = get_args(TriedKind)
 MOST_SESSIONS = 10_000
 """Sessions at once; as many that are gone are remembered."""
 NONCES_KEPT = 256
 """Hellos of a session that are recognised when somebody sends them again."""
 REMIND_EVERY = 5.0
 """Seconds between two reminders to one session that it should say hello again."""
+
+_LOGGER = logging.getLogger("shoal.coordinator")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,17 +84,32 @@ class Peers:
     that somebody else sends once more is recognised.
     """
 
-    def __init__(self, leader: Leader) -> None:
+    def __init__(self, leader: Leader, admission: Admission | None = None) -> None:
+        """`admission`: whom to let in; None: everybody."""
         self._leader = leader
+        self._admission = admission
         self._here: dict[SessionId, Peer] = {}
         self._gone: dict[SessionId, Peer] = {}
         self._reminded: dict[SessionId, float] = {}
+        self._tried: dict[SessionId, tuple[TriedKind, ...]] = {}
+        """kinds of topics on which a message without a word came"""
         self._credits: dict[SessionId, int] = {}
         """numbers of the last ones under the present session keys"""
 
     def get(self, id: SessionId) -> Peer | None:
         """The session, here or gone, or None for a stranger."""
         return self._here.get(id) or self._gone.get(id)
+
+    def tried(self, id: SessionId, kind: str) -> None:
+        """A message without a word came on a session's topic: the broker lets it write there.
+
+        Anybody may have sent it; who forges it, spares the session a warning.
+        """
+        for tried in TRIED:
+            if tried == kind:
+                if id not in self._tried and len(self._tried) >= MOST_SESSIONS:
+                    del self._tried[next(iter(self._tried))]
+                self._tried[id] = (*(k for k in self._tried.get(id, ()) if k != tried), tried)
 
     def greet(self, id: SessionId, payload: bytes, version: int, digest: bytes) -> Greeting:
         """Judge the hello of the session whose topic it came on; unless refused, it is here now.
@@ -101,7 +122,10 @@ class Peers:
         if not refused:
             self._enter(id, hello, self._agree(id, hello, keys))
         leader = self._leader
-        answer = Welcome(hello.nonce, keys.public_key, leader.epoch, version, digest, refused)
+        heard = self._tried.get(id, ())
+        answer = Welcome(
+            hello.nonce, keys.public_key, leader.epoch, version, digest, refused, heard
+        )
         context = (leader.run, id.worker, id.session)
         return Greeting(hello, signed(leader.identity, "welcome", context, answer), refused)
 
@@ -131,6 +155,7 @@ class Peers:
 
     def leave(self, id: SessionId) -> None:
         """The session is gone, or seems to be."""
+        self._tried.pop(id, None)
         peer = self._here.pop(id, None)
         if peer is not None:
             self._gone[id] = peer
@@ -139,6 +164,20 @@ class Peers:
                 del self._gone[forgotten]
                 self._reminded.pop(forgotten, None)
                 self._credits.pop(forgotten, None)
+
+    def dismissed(self) -> list[tuple[Peer, str]]:
+        """Sessions whose invite has been revoked since they came, with the reason for them."""
+        try:
+            if self._admission is None or not self._admission.look():
+                return []
+        except ShoalError:
+            return []  # told to whoever comes next
+        return [
+            (peer, reason)
+            for peer in self._here.values()
+            if not self._leader.may_be_succeeded_by(peer.worker_key)
+            and (reason := self._reason_not_to_admit(peer.worker_key, b""))
+        ]
 
     def should_remind(self, id: SessionId, now: float) -> bool:
         """Whether a session that speaks though it is gone should now be told to say hello again."""
@@ -170,6 +209,15 @@ class Peers:
         may_succeed = self._leader.may_be_succeeded_by(hello.worker_key)
         if id not in self._here and len(self._here) >= MOST_SESSIONS and not may_succeed:
             return f"the run has the {MOST_SESSIONS:,} sessions that it can have: join later"
+        return "" if may_succeed else self._reason_not_to_admit(hello.worker_key, hello.invite)
+
+    def _reason_not_to_admit(self, worker_key: bytes, proof: bytes) -> str:
+        try:
+            if self._admission is not None:
+                return self._admission.reason_to_refuse(worker_key, proof)
+        except ShoalError as error:
+            _LOGGER.warning("nobody new is let in: %s", error)
+            return "the host can't look at its invites now: join later"
         return ""
 
     def _agree(self, id: SessionId, hello: Hello, keys: SessionKeys) -> bytes:

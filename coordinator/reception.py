@@ -102,6 +102,9 @@ class Reception:
 
     def hear(self, kind: topics.Kind, id: SessionId, payload: bytes) -> None:
         """A message on a session's topic. Raises `WireError`."""
+        if not payload:
+            self._peers.tried(id, kind)
+            return
         if wrapping_of(payload) is not Wrapping.SIGNED:
             self._hear_sealed(kind, id, payload)
         elif kind == "req" or kind == "status":

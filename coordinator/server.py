@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable
 
 from coordinator import log as update_log
+from coordinator.admission import Admission
 from coordinator.directory import RunDirectory
 from coordinator.leading import Contact
 from coordinator.lines import Lines
@@ -30,6 +31,7 @@ from coordinator.pool.events import (
     Hearing,
     KeepResult,
     Kept,
+    Left,
     SendAcknowledge,
     SendTask,
     SessionId,
@@ -43,6 +45,7 @@ from coordinator.recorder import Named, Recorder
 from coordinator.recovery import Recovered
 from coordinator.serving import Serving
 from coordinator.tasks import Tasks
+from coordinator.trial import Trial
 from coordinator.voice import Voice, beat_payload
 from coordinator.watch import Watch
 from protocol import messages, noise, replay, snapshot, topics
@@ -136,7 +139,7 @@ class Server:
             used=recovered.used,
             standing=recovered.standing,
         )
-        self._peers = Peers(leader)
+        self._peers = Peers(leader, Admission.of(directory.path, leader.run))
         self._lines = Lines(on_event, now)
         self._say = self._lines.say
         self._tasks = Tasks(self._fail)
@@ -152,9 +155,10 @@ class Server:
         self._overwritten = False
         self._answering: asyncio.TimerHandle | None = None
         self._contact = Contact(address, self._say)
+        session = new_session()
         self._link = Link(
             address,
-            client_id=client_id(leader.identity.worker, new_session()),
+            client_id=client_id(leader.identity.worker, session),
             on_message=self._on_message,
             name=leader.identity.worker,
             on_connected=self._on_connected,
@@ -166,6 +170,7 @@ class Server:
             ),
             subscriptions=topics.coordinator_filters(leader.run),
         )
+        self._trial = Trial(self._link, leader, session, self._beat)
         self._voice = Voice(self._link, leader, spec, self._secret)
         self._serving = Serving(
             self._link,
@@ -235,7 +240,7 @@ class Server:
         spare_the_collector()
         for service in (
             self._link.run(),
-            self._contact.wait(),
+            self._try_broker(),
             self._reception.greet_for_ever(),
             self._serving.run(),
             self._tick_for_ever(),
@@ -293,9 +298,18 @@ class Server:
             self._beat()
             if self._overwritten:
                 self._announce()
+            for peer, reason in self._peers.dismissed():
+                self._voice.send_away(peer, reason)
+                self._decide(Left(peer.id, reason))
             self._serving.forget_old()
             reached = self._connected.is_set() or self._lost_at
             self._lines.look(self._pool.quiet_because() if reached else "")
+
+    async def _try_broker(self) -> None:
+        """See that the broker is there, and lets us do what we must."""
+        await self._contact.wait()
+        await self._connected.wait()
+        await self._trial.run()
 
     # What comes in.
 
@@ -318,6 +332,8 @@ class Server:
 
     def _on_message(self, topic: str, payload: bytes) -> None:
         """Anything from the broker: hostile until proved otherwise."""
+        if self._trial.hear(topic, payload):
+            return
         parsed = topics.parse(topic)
         if parsed is None or self._over.is_set():
             return

@@ -67,6 +67,10 @@ class Voice:
         """The session should introduce itself again; nothing for the volunteer to read."""
         self._tell(peer, messages.Notice("hello-again", ""))
 
+    def send_away(self, peer: Peer, why: str) -> None:
+        """The session is not welcome any more."""
+        self._tell(peer, messages.Notice("leave", why[: messages.MAX_REASON]))
+
     def slow_down(self, peer: Peer, seconds: float, why: str) -> None:
         """The session should say nothing that can wait for so long."""
         self._tell(peer, messages.Notice("slow-down", why[: messages.MAX_REASON], seconds))

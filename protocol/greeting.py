@@ -17,6 +17,7 @@ from protocol.identity import (
     Transcript,
     new_nonce,
 )
+from protocol.invites import proof_of
 from protocol.messages import MAX_LANES, AnyMessage, Bye, Held, Hello, Message, Welcome
 from protocol.packing import WireError
 from protocol.spec import PROTOCOL_VERSION
@@ -47,6 +48,7 @@ class Greeting:
 
     Attributes:
         led: the announcement that holds, None before there is any.
+        invite: the token of one, where we were given it; it is shown to nobody.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Greeting:
         self.run = run
         self.session = session
         self.led: Announcement | None = None
+        self.invite = ""
         self._identity = identity
         self._entropy = entropy
         self._hellos: dict[bytes, SessionKeys] = {}
@@ -111,6 +114,9 @@ class Greeting:
             held=held,
             lanes=min(introduction.lanes, MAX_LANES),
             life=self._life,
+            invite=proof_of(self.invite, self.run, self._identity.public_key)
+            if self.invite
+            else b"",
         )
         return signed(self._identity, "hello", (self.run, self.session), hello)
 

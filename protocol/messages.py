@@ -61,6 +61,8 @@ Cause = Literal["handed-back", "gone", "worker", "spec"]
 """Why a lease is given back: unasked, its version is not to be had, this machine, or the run."""
 Wanted = Literal["either", "updates", "snapshot"]
 Outcome = Literal["accepted", "late", "duplicate", "refused"]
+TriedKind = Literal["results", "status"]
+"""Topics that a session tries with empty messages before it says hello."""
 WorkerState = Literal["idle", "busy", "paused", "catching-up"]
 
 
@@ -226,6 +228,8 @@ class Hello(Message, frozen=True, tag=4):
     """episodes that take about as long together as a few of them alone; 0: it has no such number"""
     life: Count = 0
     """the session's connection to the broker that this is said over: each has a higher number"""
+    invite: Annotated[bytes, msgspec.Meta(max_length=96)] = b""
+    """public key of an invite and its signature for this run and worker; empty: none"""
 
 
 class Welcome(Message, frozen=True, tag=5):
@@ -237,6 +241,9 @@ class Welcome(Message, frozen=True, tag=5):
     version: Version
     digest: Digest
     refused: Reason = ""
+    heard: Annotated[tuple[TriedKind, ...], msgspec.Meta(max_length=2)] | None = None
+    """kinds of topics, beside that of the hello, on which the session was heard trying; None where
+    the leader doesn't look"""
 
 
 class Task(Message, frozen=True, tag=6):

@@ -35,6 +35,9 @@ _FLUSH_AT = 64 * 1024
 _KERNEL_HOLDS = 128 * 1024
 """Bytes that may wait in the operating system beside those that are on their way."""
 
+_NOTHING = b""
+"""What a message of no bytes, which only tries the broker, counts as in the place of its topic."""
+
 _DISCONNECT = b"\xe0\x00"
 _PING = b"\xc0\x00"
 _PING_ANSWER = b"\xd0\x00"
@@ -99,7 +102,7 @@ class Stream(asyncio.Protocol):
         if qos:
             self.unacknowledged[packet_id] = clock.now()
         packet = publish_packet(topic, payload, qos, retain, packet_id)
-        self._wire.count_publish("sent", topic, packet_id, len(packet))
+        self._wire.count_publish("sent", topic if payload else _NOTHING, packet_id, len(packet))
         self._write(packet)
 
     def leave(self) -> None:
@@ -208,7 +211,8 @@ class Stream(asyncio.Protocol):
 
     def _receive_publish(self, packet: Packet) -> None:
         topic, packet_id, payload = publication(packet)
-        self._wire.count_publish("received", topic, packet_id, packet.size)
+        of = topic if payload or not packet.complete else _NOTHING
+        self._wire.count_publish("received", of, packet_id, packet.size)
         if (packet.first >> 1) & 3 == 2:
             raise WireError("a message of QoS 2, to which we never subscribe")
         if packet.complete:

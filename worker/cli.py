@@ -51,6 +51,16 @@ def join(
         ),
     ],
     name: Annotated[str, typer.Option(help="Label that the host sees.")] = "",
+    invite: Annotated[
+        str | None,
+        typer.Option(
+            envvar="SHOAL_INVITE",
+            metavar="TOKEN",
+            help="What the host gave, where it takes invited workers only; needed once. In the "
+            "environment nobody else on this machine sees it.",
+            show_default=False,
+        ),
+    ] = None,
     proxy: Annotated[
         str | None,
         typer.Option(
@@ -151,9 +161,13 @@ def join(
     policies_on = parse_device(device)
     memory = bytes_of_memory(memory_limit)
 
+    from protocol.invites import seed_of
     from protocol.surroundings import address_from_here
 
     address = address_from_here(url, proxy)
+    token = invite or ""
+    if token:
+        seed_of(token)
     be_nice(nice)
 
     from protocol import registry
@@ -174,6 +188,7 @@ def join(
         lanes=lanes or 0,
         once=once,
         upload_limit=limit,
+        invite=token,
     )
     directory = home or Path.home() / ".local" / "share" / "shoal"
     identity = Identity.load_or_create(directory / "worker.key")

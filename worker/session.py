@@ -42,6 +42,7 @@ from protocol.messages import (
 from protocol.packing import WireError
 from worker import news, replica, serving
 from worker.commands import (
+    FORBIDDEN,
     LEFT,
     NO_ENVIRONMENT,
     SENT_AWAY,
@@ -57,6 +58,7 @@ from worker.outbox import Outbox
 from worker.presence import Presence
 from worker.replica import Replica
 from worker.serving import Serving
+from worker.trial import Trial
 from worker.view import View
 from worker.voice import Voice
 from worker.workload import Deed, Workload
@@ -101,6 +103,7 @@ class Session:
         self.voice = Voice(handshake, self._presence)
         self.over = False
         self._leaving = Leaving()
+        self._trial = Trial(handshake)
         self._random = random
         self._introduction: Introduction | None = None
         self._caught_up = False
@@ -378,6 +381,8 @@ class Session:
 
     def _hear_broadcast(self, payload: bytes, now: float) -> None:
         """An update for all: of the epoch that is led. Earlier ones come to who asks for them."""
+        if not payload:
+            return  # a leader tries whether its broker lets it
         claimed, epoch = peek_signed(payload), self.handshake.epoch
         if not isinstance(claimed, Update):
             raise WireError(f"a signed {type(claimed).__name__.lower()} where updates are due")
@@ -450,14 +455,23 @@ class Session:
             payload = self.handshake.hello(
                 introduction, self._hello_credit, following.version, work.held
             )
-            self.voice.hello(payload, now)
+            self.voice.hello(payload, self._trial.topics, now)
             self._presence.said_hello(now)
+            if not self._presence.welcomed and (doubt := self._trial.said_hello()):
+                self.voice.warn(doubt)
 
     def _hear_welcome(self, welcome: Welcome, now: float) -> None:
         if welcome.refused:
             self._leave(SENT_AWAY, f"the host refuses this worker: {welcome.refused}")
             return
-        if self._presence.welcome(now):
+        again = self._trial.welcomed(welcome.heard)
+        if self._trial.verdict:
+            self._leave(FORBIDDEN, self._trial.verdict)
+            return
+        news = self._presence.welcome(now)
+        if again:
+            self._presence.greet(now)
+        if news:
             self.voice.say(f"welcomed at version {welcome.version}")
         self._credit_told = self._hello_credit
         if self.workload is not None:
@@ -476,6 +490,7 @@ class Session:
         return following.latest_heard <= following.version
 
     def _lose_session(self, now: float) -> None:
+        self._trial.lost()
         if self.replica is not None:
             self._do(self.replica.disconnected(now), now)
 

@@ -43,8 +43,10 @@ class Voice:
 
     # To the coordinator.
 
-    def hello(self, payload: bytes, now: float) -> None:
-        """Ask for a session."""
+    def hello(self, payload: bytes, tried: list[str], now: float) -> None:
+        """Ask for a session, after messages without a word where it is to be seen whether they
+        come through."""
+        self.commands += [Send(topic, b"", 1) for topic in tried]
         self._publish(topics.request, payload, now)
 
     def request(self, message: Message, now: float) -> None:

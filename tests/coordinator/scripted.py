@@ -28,6 +28,7 @@ from protocol.envelope import (
     wrapping_of,
 )
 from protocol.identity import Identity, SessionKeys, Transcript, new_nonce, new_session
+from protocol.invites import proof_of
 from protocol.link import Link, Will, client_id
 from protocol.messages import (
     Acknowledge,
@@ -193,6 +194,7 @@ class ScriptedWorker:
         self.identity = identity or Identity.generate()
         self.session = new_session()
         self.run_id = run
+        self.invite = ""
         self.credit = credit
         self.speed = speed
         self.busy = busy
@@ -274,6 +276,9 @@ class ScriptedWorker:
             speed=self.speed,
             version=self.version,
             held=self.held if self.names_held else (),
+            invite=proof_of(self.invite, self.run_id, self.identity.public_key)
+            if self.invite
+            else b"",
         )
         payload = signed(self.identity, "hello", (self.run_id, self.session), hello)
         self.hellos.append(payload)
@@ -329,6 +334,8 @@ class ScriptedWorker:
             self.say_hello()
 
     def _hear(self, topic: str, payload: bytes) -> None:
+        if not payload:
+            return  # the leader tries whether its broker lets it
         parsed = topics.parse(topic)
         assert parsed is not None
         try:

@@ -68,6 +68,7 @@ class Coordinator:
         self.heard: list[messages.AnyMessage] = []
         self.results_by_snapshot = False
         self.welcomes = 0
+        self.tried: list[str] = []
         self._news = asyncio.Event()
         self.link = Link(
             parse_address(url),
@@ -87,7 +88,9 @@ class Coordinator:
         parsed = topics.parse(topic)
         assert parsed is not None
         host = self.host
-        if parsed.kind == "who":
+        if not payload:
+            self.tried.append(topic)
+        elif parsed.kind == "who":
             here = messages.Here(host.run, host.identity.public_key, "CartPole-v1", "running")
             self.link.publish(topics.HERE, plain(here))
         elif parsed.kind == "req" and wrapping_of(payload) is Wrapping.SIGNED:

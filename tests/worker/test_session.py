@@ -58,6 +58,7 @@ class Desk:
     jobs: list[Evaluate] = field(default_factory=list)
     abandoned: list[int] = field(default_factory=list)
     started: list[StartEvaluation] = field(default_factory=list)
+    tried: list[str] = field(default_factory=list)
     left: Leave | None = None
     held_back: list[Command] | None = None
 
@@ -70,6 +71,8 @@ class Desk:
     def obey(self, commands: list[Command]) -> None:
         for command in commands:
             match command:
+                case Send(payload=b""):
+                    self.tried.append(command.topic)
                 case Send():
                     self.sent.append(command)
                 case Say():

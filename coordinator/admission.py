@@ -1,0 +1,238 @@
+"""Whom the host lets in: everybody, whoever has an invite, or the workers on a list.
+
+What decides is a signature: an invite is the seed of a key, of which the host keeps only the
+fingerprint; whoever has it signs that it admits a worker's key to the run. Brokers decide nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from protocol.disk import write_whole
+from protocol.errors import ShoalError
+from protocol.identity import Identity, digest_of, fingerprint
+from protocol.invites import invited_by, token_of
+
+Mode = Literal["open", "invite", "list"]
+MODES: tuple[Mode, ...] = ("open", "invite", "list")
+SETTINGS, INVITES, ADMITTED = "admission.json", "invites.json", "admitted.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Invite:
+    """One invite as the host keeps it.
+
+    Attributes:
+        id: fingerprint of the invite's key; the token can't be computed from it.
+        label: whom it is for, in the host's own words.
+        machines: how many workers' keys it admits; the first ones that come with it.
+    """
+
+    id: str
+    label: str
+    machines: int
+    revoked: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Whom a host lets in; `listed` are fingerprints of workers' keys."""
+
+    mode: Mode = "open"
+    listed: tuple[str, ...] = ()
+
+
+def changed(before: Settings, mode: str | None, listed: Sequence[str] | None) -> Settings:
+    """The settings with what a host was asked for. Raises ShoalError."""
+    after = before
+    if mode is not None:
+        for known in MODES:
+            if known == mode:
+                after = replace(after, mode=known)
+                break
+        else:
+            raise ShoalError(f"--admission {mode[:40]!r}: must be open, invite or list")
+    if listed is not None:
+        for worker in listed:
+            digest_of(worker)
+        after = replace(after, listed=tuple(dict.fromkeys(listed)))
+    if after.listed and after.mode != "list":
+        raise ShoalError("--admit names workers for --admission list: give both")
+    if after.mode == "list" and not after.listed:
+        raise ShoalError(
+            "--admission list: name the workers that may take part with --admit FINGERPRINT"
+        )
+    return after
+
+
+def read_settings(directory: Path) -> Settings:
+    """What the host of the run in a directory was asked for last. Raises ShoalError."""
+    content = _read(directory / SETTINGS)
+    if content is None:
+        return Settings()
+    try:
+        values = json.loads(content)
+        return Settings(MODES[MODES.index(values["mode"])], tuple(values["listed"]))
+    except (ValueError, TypeError, KeyError):
+        raise _damaged(directory / SETTINGS) from None
+
+
+def keep_settings(directory: Path, settings: Settings) -> None:
+    """Keep them for the next time. Raises ShoalError."""
+    _write(directory / SETTINGS, asdict(settings))
+
+
+def read_invites(directory: Path) -> list[Invite]:
+    """All invites of a run, in the order in which they were made. Raises ShoalError."""
+    content = _read(directory / INVITES)
+    if content is None:
+        return []
+    try:
+        return [Invite(**values) for values in json.loads(content)]
+    except (ValueError, TypeError):
+        raise _damaged(directory / INVITES) from None
+
+
+def invite(directory: Path, label: str, machines: int) -> tuple[Invite, str]:
+    """Make an invite -> what is kept of it, and the token, which is not. Raises ShoalError."""
+    identity, token = _new_token()
+    made = Invite(identity.fingerprint, label[:64], machines)
+    _write(directory / INVITES, [asdict(one) for one in (*read_invites(directory), made)])
+    return made, token
+
+
+def revoke(directory: Path, id: str) -> Invite:
+    """Let an invite admit nobody any more: the one whose id begins so. Raises ShoalError."""
+    invites = read_invites(directory)
+    found = [one for one in invites if one.id.startswith(id)]
+    if len(found) != 1 or not id:
+        raise ShoalError(
+            f"--revoke {id[:40]!r}: {'several invites begin' if found else 'no invite begins'} so; "
+            "--list shows them all"
+        )
+    gone = replace(found[0], revoked=True)
+    kept = [gone if one.id == gone.id else one for one in invites]
+    _write(directory / INVITES, [asdict(one) for one in kept])
+    return gone
+
+
+def admitted_by(directory: Path) -> dict[str, list[str]]:
+    """The workers' fingerprints that each invite has admitted so far, by its id."""
+    found: dict[str, list[str]] = {}
+    for line in (_read(directory / ADMITTED) or "").splitlines():
+        try:
+            id, worker = json.loads(line)
+        except (ValueError, TypeError):
+            continue  # cut short by a full disk
+        found.setdefault(id, []).append(worker)
+    return found
+
+
+@dataclass
+class Admission:
+    """Judges who asks for a session; what lies in the run's directory may change meanwhile."""
+
+    directory: Path
+    run: str
+    settings: Settings
+    _invites: dict[str, Invite] = field(default_factory=dict)
+    _admitted: dict[str, list[str]] = field(default_factory=dict)
+    _by: dict[str, str] = field(default_factory=dict)
+    _state: tuple[int, int] | None = None
+
+    @classmethod
+    def of(cls, directory: Path, run: str) -> Admission:
+        """As the directory of the run has it. Raises ShoalError."""
+        admission = cls(directory, run, read_settings(directory))
+        admission.look()
+        return admission
+
+    def look(self) -> bool:
+        """Read the invites again where they changed; whether they did. Raises ShoalError."""
+        if self.settings.mode != "invite":
+            return False
+        try:
+            status = (self.directory / INVITES).stat()
+            state = (status.st_mtime_ns, status.st_ino)
+        except OSError:
+            state = (0, 0)
+        if state == self._state:
+            return False
+        self._state = state
+        self._invites = {one.id: one for one in read_invites(self.directory)}
+        self._admitted = admitted_by(self.directory)
+        self._by = {worker: id for id, workers in self._admitted.items() for worker in workers}
+        return True
+
+    def reason_to_refuse(self, worker_key: bytes, proof: bytes) -> str:
+        """Why the owner of a key, with the proof of an invite or b"", is not let in; empty: it is.
+
+        A worker that was let in once needs no proof any more, as long as its invite holds.
+        """
+        worker = fingerprint(worker_key)
+        if self.settings.mode == "open":
+            return ""
+        if self.settings.mode == "list":
+            if worker in self.settings.listed:
+                return ""
+            return f"the host has a list of workers, and {worker} is not on it: ask the host"
+        self.look()
+        key = invited_by(self.run, worker_key, proof)
+        id = self._by.get(worker, "") if key is None else fingerprint(key)
+        one = self._invites.get(id)
+        if one is None:
+            return "the host takes invited workers: ask it for a token, and join with --invite"
+        if one.revoked:
+            return "the host has revoked the invite: ask it for another token"
+        known = self._admitted.setdefault(id, [])
+        if worker not in known:
+            if len(known) >= one.machines:
+                return (
+                    f"the invite is for {one.machines} worker{'s' * (one.machines != 1)}, which "
+                    "came already: ask the host for another token"
+                )
+            self._keep(id, worker)
+            known.append(worker)
+        self._by[worker] = id
+        return ""
+
+    def _keep(self, id: str, worker: str) -> None:
+        path = self.directory / ADMITTED
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+            with os.fdopen(handle, "w", encoding="utf-8") as file:
+                file.write(json.dumps([id, worker]) + "\n")
+        except OSError as error:
+            raise ShoalError(
+                f"{path} can't be written ({error.strerror}): see to the disk"
+            ) from None
+
+
+def _new_token() -> tuple[Identity, str]:
+    seed = os.urandom(32)
+    return Identity(seed), token_of(seed)
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError):
+        raise _damaged(path) from None
+
+
+def _write(path: Path, values: object) -> None:
+    try:
+        write_whole(path, json.dumps(values, indent=1).encode() + b"\n")
+    except OSError as error:
+        raise ShoalError(f"{path} can't be written ({error.strerror}): see to the disk") from None
+
+
+def _damaged(path: Path) -> ShoalError:
+    return ShoalError(f"{path} can't be read: restore it, or remove it to begin without")
