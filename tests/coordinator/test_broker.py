@@ -146,12 +146,19 @@ def test_a_process_that_cannot_listen_says_so_in_one_line() -> None:
 
 
 @pytest.mark.usefixtures("installed")
-async def test_mosquitto_is_killed_with_its_parent() -> None:
+async def test_mosquitto_is_killed_with_its_parent_and_leaves_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     async with process("--kind", "mosquitto") as (running, url):
+        assert list(tmp_path.glob("shoal-*/mosquitto.conf"))
         client = await RawClient.connect(url, "c")
         running.send_signal(signal.SIGKILL)
         await client.until_closed()
         await until_nobody_listens(url)
+        async with asyncio.timeout(DEADLINE):
+            while list(tmp_path.glob("shoal-*")):
+                await asyncio.sleep(0.01)
 
 
 @pytest.mark.usefixtures("installed")
