@@ -40,6 +40,7 @@ _FILES = (
     "log.sqlite",
     "log.sqlite-wal",
     "log.sqlite-shm",
+    "orders.jsonl",
     "mosquitto.log",
     "broker.crt",
     "broker.key",
@@ -149,6 +150,11 @@ class RunDirectory:
     def log_path(self) -> Path:
         """Where the update log lies."""
         return self.path / "log.sqlite"
+
+    @property
+    def orders_path(self) -> Path:
+        """Where a person leaves orders for whoever leads the run."""
+        return self.path / "orders.jsonl"
 
     @property
     def key_path(self) -> Path:

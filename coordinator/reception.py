@@ -155,7 +155,8 @@ class Reception:
         current = [h for h in hello.held if not self._went_without(h.task, h.version)]
         held = genuine(self._leader.run, self._secret, id, current)
         stands_by = hello.device == STANDBY
-        self._decide(Joined(id, hello.credit, hello.speed, held, stands_by, hello.lanes))
+        numeric = hello.numeric_class
+        self._decide(Joined(id, hello.credit, hello.speed, held, stands_by, hello.lanes, numeric))
 
     def _hear_sealed(self, kind: topics.Kind, id: SessionId, payload: bytes) -> None:
         peer = self._peers.get(id)

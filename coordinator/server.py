@@ -7,9 +7,11 @@ import contextlib
 import dataclasses
 import logging
 import random
+import secrets
 from collections.abc import Callable
 
 from coordinator import log as update_log
+from coordinator import orders, remembering
 from coordinator.admission import Admission
 from coordinator.directory import RunDirectory
 from coordinator.leading import Contact
@@ -34,6 +36,7 @@ from coordinator.pool.events import (
     Left,
     SendAcknowledge,
     SendTask,
+    Sentenced,
     SessionId,
     StopAsked,
     Tick,
@@ -46,6 +49,7 @@ from coordinator.recovery import Recovered
 from coordinator.serving import Serving
 from coordinator.tasks import Tasks
 from coordinator.trial import Trial
+from coordinator.trust import Trust
 from coordinator.voice import Voice, beat_payload
 from coordinator.watch import Watch
 from protocol import messages, noise, replay, snapshot, topics
@@ -68,6 +72,8 @@ STALL_SECONDS = 2.0
 out meanwhile are no fault of workers."""
 HERE_WITHIN = 0.3
 """Seconds in which an answer to `who` comes, so that many runs don't answer in one moment."""
+REMEMBER_SECONDS = 30.0
+"""Between two notes of what is known of workers, where nobody's standing was decided."""
 GOODBYE_SECONDS = 3.0
 """Seconds that a lost broker may take to come back to hear that the run has ended."""
 
@@ -127,6 +133,9 @@ class Server:
         self._versions = recovered.versions
         self._secret = directory.read_secret()
         self._recorder = Recorder(spec, directory, log, self._result_kept, self._frozen, self._fail)
+        trust = Trust(spec.pool.audit_share, random.Random(secrets.randbits(256)))
+        remembering.take_up(trust, remembering.read(log))
+        self._remember_at = 0.0
         self._pool = Pool(
             spec,
             recovered.version,
@@ -138,6 +147,7 @@ class Server:
             elapsed=recovered.seconds,
             used=recovered.used,
             standing=recovered.standing,
+            trust=trust,
         )
         self._peers = Peers(leader, Admission.of(directory.path, leader.run))
         self._lines = Lines(on_event, now)
@@ -302,6 +312,9 @@ class Server:
                 self._voice.send_away(peer, reason)
                 self._decide(Left(peer.id, reason))
             self._serving.forget_old()
+            self._heed_orders()
+            if self.spec.pool.audit_share and now() >= self._remember_at:
+                self._remember()
             reached = self._connected.is_set() or self._lost_at
             self._lines.look(self._pool.quiet_because() if reached else "")
 
@@ -310,6 +323,19 @@ class Server:
         await self._contact.wait()
         await self._connected.wait()
         await self._trial.run()
+
+    def _heed_orders(self) -> None:
+        """Do what a person left word of in the run directory."""
+        try:
+            for order in orders.take(self._directory.orders_path):
+                self._decide(order)
+        except ShoalError as error:
+            self._say(str(error))
+
+    def _remember(self) -> None:
+        """Keep what is known of workers."""
+        self._remember_at = now() + REMEMBER_SECONDS
+        self._recorder.note(update_log.TRUST, remembering.written(self._pool.trust))
 
     # What comes in.
 
@@ -420,6 +446,8 @@ class Server:
                 self._over.set()
             case Happened():
                 self._tell(command)
+            case Sentenced():
+                self._remember()
 
     def _tell(self, happened: Happened) -> None:
         self.progress.workers = self._pool.workers
@@ -494,6 +522,8 @@ class Server:
             returned = self._end.version if self._end else self._versions.current.version
             self._recorder.policy(self._versions.get(returned))
             self._recorder.note(update_log.SECONDS, self._maker.seconds)
+            if self.spec.pool.audit_share:
+                self._remember()
             if self._end is not None and self._run_state == "finished":
                 self._recorder.note(update_log.ENDED, self._end.reason)
             await self._recorder.settle()

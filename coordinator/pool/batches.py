@@ -108,6 +108,29 @@ class Batches:
             if contribution.version < batch.index:
                 batch.stale += members
 
+    def withdraw(self, worker: str, updating: bool) -> tuple[int, int]:
+        """Take out all that a worker has in updates to come: how many directions of it are free
+        again, and how many came late and are not."""
+        again = 0
+        for batch in [self.next] if updating else [self.open, self.next]:
+            kept = []
+            for part in batch.contributions:
+                if part.session.worker != worker:
+                    kept.append(part)
+                    continue
+                again += batch.work.reopen(part.first, part.valid, frozenset({worker}))
+                members = int(np.count_nonzero(part.valid)) * self._members_per_direction
+                batch.members -= members
+                if part.version < batch.index:
+                    batch.stale -= members
+            batch.contributions = kept
+        late = [part for part in self._late if part.session.worker == worker]
+        self._late = [part for part in self._late if part.session.worker != worker]
+        directions = sum(int(np.count_nonzero(part.valid)) for part in late)
+        self._late_members -= directions * self._members_per_direction
+        self.look_again()
+        return again, directions
+
     def stale(self, index: int) -> int:
         """Members that are here for the update of that batch, evaluated at an earlier version."""
         return self._batch(index).stale + self._late_members

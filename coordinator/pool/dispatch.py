@@ -10,6 +10,7 @@ from itertools import islice
 import msgspec
 
 from coordinator.pool.acceptance import Acceptance
+from coordinator.pool.auditing import Auditing
 from coordinator.pool.batches import Batches
 from coordinator.pool.course import Course
 from coordinator.pool.evaluations import Evaluations
@@ -69,6 +70,7 @@ class Dispatch:
         batches: Batches,
         evaluations: Evaluations,
         acceptance: Acceptance,
+        auditing: Auditing | None,
         commands: list[Command],
     ) -> None:
         """All parts are the pool's own, shared with it; `commands` takes what is to be done."""
@@ -78,6 +80,7 @@ class Dispatch:
         self._batches = batches
         self._evaluations = evaluations
         self._acceptance = acceptance
+        self._auditing = auditing
         self._commands = commands
         self._lag = spec.versions_kept - 1 - spec.pool.max_staleness
         self._copies = spec.pool.copies
@@ -90,6 +93,8 @@ class Dispatch:
 
     def has_offers(self) -> bool:
         """Whether anything is free."""
+        if self._auditing is not None and self._auditing.waiting:
+            return True
         wanted = self._members_wanted()
         return bool(self._offers(wanted)) or (wanted and self.room_ahead > 0)
 
@@ -158,6 +163,8 @@ class Dispatch:
         """Lease to an idle session what is claimed already, or its end, as much as makes a task:
         whether it can, `within` so many seconds."""
         lease = claim.leases[0]
+        if self._auditing is not None and session.id.worker in claim.range.avoid:
+            return False  # it may be held back of this worker, for others
         pacing = self._leases.pacing(session, lease.kind, now)
         count = min(claim.left, max(1, pacing.fill, int(self._minimum_seconds / pacing.unit)))
         if not session.proven:
@@ -182,6 +189,9 @@ class Dispatch:
 
     def _lease_something(self, session: Session, now: float) -> bool:
         """The most useful first: what the run waits for, then what it will need."""
+        auditing = self._auditing
+        if auditing is not None and auditing.waiting and self._lease_check(auditing, session, now):
+            return True
         wanted = self._members_wanted()
         # As a rule nothing is free but what is begun early, where that is.
         for offer in self._offers(wanted):
@@ -192,6 +202,19 @@ class Dispatch:
             return False
         room = self._batches.early_room(self._course.updating)
         return room > 0 and self._lease_early(session, room, now)
+
+    def _lease_check(self, auditing: Auditing, session: Session, now: float) -> bool:
+        """Lease to this session what somebody else evaluated, if it is the one to check that."""
+        check = auditing.check_for(session)
+        if check is None:
+            return False
+        claim = check.work.claim(check.count, session.id.worker, self._roster.eligible)
+        if claim is None:
+            return False
+        lease = self._leases.issue(session, check.kind, check.version, check.work, claim, now)
+        auditing.leased(check, lease)
+        self._hand_over(session, lease)
+        return True
 
     def _offers(self, wanted: bool) -> list[Offer]:
         """What is free and the run waits for, the most useful first; members where they are
@@ -285,7 +308,13 @@ class Dispatch:
             return False
         worker = session.id.worker
         claim = offer.work.claim(size, worker, self._roster.eligible)
-        if claim is None and not session.leases and not offer.work.has_failing:
+        # What is held back of a newcomer is for others, as long as they come for it.
+        forgives = (
+            self._auditing is None
+            or self._auditing.trust.is_believed(worker)
+            or now - session.fed >= TRIED_AGAIN_AFTER
+        )
+        if claim is None and forgives and not session.leases and not offer.work.has_failing:
             # Nobody idles beside work that it once failed where no other has room for it; only a
             # failing episode has to wait for somebody else.
             claim = offer.work.claim(size, worker, self._roster.roomy_workers)

@@ -52,7 +52,8 @@ class Joined:
     held: tuple[HeldLease, ...] = ()
     stands_by: bool = False
     lanes: int = 0
-    """as in its hello"""
+    numeric: bytes = b""
+    """both as in its hello"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +164,35 @@ class Relaxed:
 
 
 @dataclass(frozen=True, slots=True)
+class Ban:
+    """The host wants nothing of this worker any more."""
+
+    worker: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unban:
+    """The host lets a worker that was banned, or quarantined, begin anew."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """The host wants to have the next tasks of a worker checked."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rely:
+    """The host takes the word of this worker against all others'."""
+
+    worker: str
+
+
+@dataclass(frozen=True, slots=True)
 class StopAsked:
     """The host wants the run to end now."""
 
@@ -182,6 +212,10 @@ Event = (
     | Hearing
     | Strained
     | Relaxed
+    | Ban
+    | Unban
+    | Audit
+    | Rely
     | StopAsked
 )
 
@@ -282,4 +316,19 @@ class Happened:
     session: SessionId | None = None
 
 
-Command = SendTask | SendAcknowledge | KeepResult | CloseBatch | CentreJudged | EndRun | Happened
+class Sentenced(NamedTuple):
+    """The standing of a worker was decided anew: what is known of all is to be kept."""
+
+    worker: str
+
+
+Command = (
+    SendTask
+    | SendAcknowledge
+    | KeepResult
+    | CloseBatch
+    | CentreJudged
+    | EndRun
+    | Happened
+    | Sentenced
+)

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 from numpy.typing import NDArray
 
+from coordinator.pool.auditing import Auditing
 from coordinator.pool.batch import Batch
 from coordinator.pool.batches import Batches
 from coordinator.pool.course import Course
@@ -22,12 +23,18 @@ from coordinator.pool.events import (
 )
 from coordinator.pool.keeping import Keeping, Useless
 from coordinator.pool.leases import Leases
+from coordinator.pool.ranges import Blame
 from coordinator.pool.roster import MOST_TASKS, Roster, Session
 from coordinator.pool.work import Lease, Work
+from coordinator.trust import Trust
 from protocol.messages import Outcome
 from protocol.spec import RunSpec
 
 DUPLICATE: tuple[Outcome, str] = ("duplicate", "another worker was first")
+HELD_BACK: tuple[Outcome, str] = (
+    "duplicate",
+    "results of a newcomer count once others confirm them",
+)
 ACCEPTED: tuple[Outcome, str] = ("accepted", "")
 
 
@@ -42,9 +49,12 @@ class Intake:
         leases: Leases,
         batches: Batches,
         evaluations: Evaluations,
+        trust: Trust,
+        auditing: Auditing | None,
         commands: list[Command],
     ) -> None:
-        """All parts are the pool's own, shared with it; `commands` takes what is to be done."""
+        """All parts are the pool's own, shared with it; `commands` takes what is to be done. No
+        `auditing`: whatever comes from who is not banned is believed."""
         self._max_staleness = spec.pool.max_staleness
         self._members_per_direction = spec.members_per_direction
         self._course = course
@@ -52,6 +62,8 @@ class Intake:
         self._leases = leases
         self._batches = batches
         self._evaluations = evaluations
+        self._banned = trust.banned
+        self._auditing = auditing
         self._commands = commands
         self._keeping = Keeping()
 
@@ -60,10 +72,17 @@ class Intake:
     ) -> bool:
         """Let a result of so many steps count as far as it may: whether it does. `lease`, where it
         is out, is what it is of, `session`, where it is here, whose it is."""
-        if event.kind == "centre":
+        outcome: Outcome
+        auditing = self._auditing
+        if self._banned and event.session.worker in self._banned:
+            outcome, reason = "refused", f"banned: {self._banned[event.session.worker]}"
+        elif auditing is not None and (check := auditing.of(lease)) is not None:
+            auditing.answered(check, event, lease, session)
+            outcome, reason = DUPLICATE
+        elif event.kind == "centre":
             outcome, reason = self._take_centre(event, lease)
         else:
-            outcome, reason = self._take_members(event, lease, steps)
+            outcome, reason = self._take_members(event, lease, session, steps)
         if outcome == "accepted":
             self._keep(event, session)
             return True
@@ -129,7 +148,9 @@ class Intake:
             self._leases.saw_centre(int(event.lengths[valid].sum()), int(valid.sum()))
         return ACCEPTED
 
-    def _take_members(self, event: Arrived, lease: Lease | None, steps: int) -> tuple[Outcome, str]:
+    def _take_members(
+        self, event: Arrived, lease: Lease | None, session: Session | None, steps: int
+    ) -> tuple[Outcome, str]:
         count, size = len(event.returns), self._batches.size
         end = event.first + count
         index, last = event.first // size, (end - 1) // size
@@ -141,9 +162,15 @@ class Intake:
         batch = self._batches.of(index)
         if batch is None or age > self._max_staleness:
             return "late", f"{age} versions old"
+        auditing = self._auditing
+        if auditing is not None and auditing.holds_back(event, lease, session):
+            self._hold_back(batch, event, lease)
+            return HELD_BACK
         if lease is not None and not event.failed and lease.claim.is_exactly(event.first, count):
             batch.work.settle(lease.claim)
             self._count(batch, event, count, steps)
+            if auditing is not None:
+                auditing.counted(event, session)
             return ACCEPTED
         is_open = batch.work.is_open(event.first, end)
         valid = ~np.isnan(event.returns[:, 0])
@@ -162,7 +189,19 @@ class Intake:
                 returns = np.where(taken[:, np.newaxis], event.returns, np.nan)
                 event = dataclasses.replace(event, returns=returns)
             self._count(batch, event, counted, int(event.lengths[taken].sum()))
+            if auditing is not None:
+                auditing.counted(event, session)
         return ACCEPTED
+
+    def _hold_back(self, batch: Batch, event: Arrived, lease: Lease | None) -> None:
+        """It does not count: what its lease still holds is for others, once that ends."""
+        if event.failed:
+            self._drop_failing(
+                batch, event, batch.work.is_open(event.first, event.first + event.count)
+            )
+        if lease is not None and lease.claim.open:
+            blame = Blame(frozenset({event.session.worker}))
+            lease.claim.range = lease.claim.range.after(blame, awaited=False)
 
     def _is_news(
         self, work: Work, event: Arrived, is_open: NDArray[np.bool_], valid: NDArray[np.bool_]

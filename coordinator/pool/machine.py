@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from random import Random
 
 from coordinator.pool.acceptance import BEGINNING, Acceptance, Standing
+from coordinator.pool.auditing import Auditing
 from coordinator.pool.batch import Batch
 from coordinator.pool.batches import Batches
+from coordinator.pool.bidding import Host
 from coordinator.pool.course import Course
 from coordinator.pool.dispatch import Dispatch
 from coordinator.pool.evaluations import Evaluations
 from coordinator.pool.events import (
     Arrived,
+    Audit,
+    Ban,
     CloseBatch,
     Command,
     Deaf,
@@ -27,11 +32,13 @@ from coordinator.pool.events import (
     Left,
     Refused,
     Relaxed,
+    Rely,
     SendAcknowledge,
     SessionId,
     StopAsked,
     Strained,
     Tick,
+    Unban,
     Updated,
 )
 from coordinator.pool.failures import Failures
@@ -39,8 +46,10 @@ from coordinator.pool.intake import Intake
 from coordinator.pool.leases import Leases
 from coordinator.pool.quiet import quiet_because
 from coordinator.pool.roster import Roster, Session
+from coordinator.pool.sentences import Sentences
 from coordinator.pool.staleness import Staleness
 from coordinator.pool.work import Lease, Work
+from coordinator.trust import Trust
 from protocol.spec import RunSpec
 
 SILENT_AFTER = 35.0
@@ -86,6 +95,7 @@ class Pool:
         elapsed: float = 0.0,
         used: Sequence[tuple[int, int]] | None = None,
         standing: Standing = BEGINNING,
+        trust: Trust | None = None,
     ) -> None:
         """Go on from any version of a run. Then the results that were kept come as `Arrived`, in
         their order, before any session joins.
@@ -97,6 +107,8 @@ class Pool:
         the last `max_staleness` updates used or dropped, so that others of their batches may still
         count (`coordinator.pool.past.used`); None: none may. `standing`: of the candidate and what
         is accepted, where the strategy needs acceptance (`coordinator.pool.acceptance.standing`).
+        `trust`: what is known of workers, and what draws who is audited, which no worker may know;
+        by default nothing, and the same numbers in each pool.
         """
         self.spec = spec
         self.started = now - elapsed
@@ -110,6 +122,22 @@ class Pool:
         self._evaluations = Evaluations(spec)
         self._acceptance = Acceptance(spec.needs_acceptance, version, standing)
         self._commands: list[Command] = []
+        self.trust = trust or Trust(spec.pool.audit_share, Random(0))
+        self._sentences = Sentences(
+            self._course, self._roster, self._leases, self._batches, self._commands
+        )
+        self._auditing: Auditing | None = None
+        if spec.pool.audit_share:
+            self._auditing = Auditing(
+                spec,
+                self.trust,
+                self._course,
+                self._roster,
+                self._leases,
+                self._batches,
+                self._sentences,
+                self._commands,
+            )
         self._dispatch = Dispatch(
             spec,
             self._course,
@@ -118,6 +146,15 @@ class Pool:
             self._batches,
             self._evaluations,
             self._acceptance,
+            self._auditing,
+            self._commands,
+        )
+        self._host = Host(
+            self.trust,
+            self._roster,
+            self._dispatch,
+            self._sentences,
+            self._auditing,
             self._commands,
         )
         self._failures = Failures(
@@ -135,6 +172,8 @@ class Pool:
             self._leases,
             self._batches,
             self._evaluations,
+            self.trust,
+            self._auditing,
             self._commands,
         )
         self._staleness = Staleness(spec)
@@ -213,6 +252,8 @@ class Pool:
                 self._course.strained = event.reason
             case Relaxed():
                 self._course.strained = ""
+            case Ban() | Unban() | Rely() | Audit():
+                self._host.bids(event, now)
             case StopAsked():
                 self._end_here(event.reason)
 
@@ -249,6 +290,11 @@ class Pool:
         batch = self._batches.next if self.updating else self._batches.open
         return batch.settled - len(batch.dropped), batch.work.size
 
+    @property
+    def audited(self) -> int:
+        """Directions that were evaluated for no update, to check what others return."""
+        return self._auditing.spent if self._auditing is not None else 0
+
     def quiet_because(self) -> str:
         """Why no worker is being fed right now; empty while work is out."""
         return quiet_because(self._course, self._roster, self._leases, self._failures, self._now)
@@ -276,6 +322,8 @@ class Pool:
             self._roster.set_credit(session, event.credit)
             self._commands.append(Happened("joined again", event.session))
         session.lanes = event.lanes
+        self._identify(session, event.numeric)
+        self._host.refuses(session, event.credit, now)
         if again := sum(self._take_up(session, held, now) for held in event.held):
             self._roster.found(session)
             leases = "lease" if again == 1 else "leases"
@@ -291,6 +339,9 @@ class Pool:
             self._failures.hand_back(session, now)
         else:
             self._failures.vanished(session, reason, now)
+        if self._auditing is not None and not session.stands_by:
+            self._auditing.classes.went(session)
+        self._host.left(id)
         self._roster.leave(session, now)
         self._commands.append(Happened("left" if reason == GOODBYE else f"gone: {reason}", id))
 
@@ -299,9 +350,16 @@ class Pool:
         if session is None:
             return
         session.heard = now
-        if event.credit is not None:
+        if event.credit is not None and not self._host.refuses(session, event.credit, now):
             self._roster.set_credit(session, event.credit)
             self._dispatch.feed(session, now)
+
+    def _identify(self, session: Session, numeric: bytes) -> None:
+        """The session says what its numeric class is."""
+        known = session.numeric
+        session.numeric = numeric
+        if self._auditing is not None and not session.stands_by:
+            self._auditing.classes.moved(session, known)
 
     def _refused(self, event: Refused, now: float) -> None:
         lease = self.leases.get(event.task)
@@ -318,6 +376,9 @@ class Pool:
         self._roster.wake(now)
         self._batches.look_again()
         self._failures.retry(now)
+        if self._auditing is not None:
+            self._auditing.look()
+            self._sentences.carry_out(now)
         if not self._course.deaf:
             self._failures.run_out(now)
         if not self._course.deaf and now - self._checked_silence >= SILENCE_CHECKED_EVERY:
@@ -400,6 +461,8 @@ class Pool:
             self._came_back(event, lease, session, steps, now)
         elif counts and session is not None:
             self._roster.found(session)
+        if self._auditing is not None:
+            self._sentences.carry_out(now)
         if session is not None:
             self._dispatch.feed(session, now)
 
@@ -423,7 +486,8 @@ class Pool:
         if own:
             if not holder.proven:
                 self._dispatch.first_returned(lease)
-            self._roster.returned(holder)
+            auditing = self._auditing
+            self._roster.returned(holder, auditing is None or auditing.is_known(holder.id.worker))
             if not lease.begun_before:
                 self._leases.took(lease, lease.spent, now)
         self._leases.end(lease, holder, now)

@@ -83,6 +83,8 @@ class Session:
     """accepted results of it that may still be lost"""
     stands_by: bool = False
     """it is no worker"""
+    numeric: bytes = b""
+    """its numeric class; empty: none"""
     lanes: int = 0
     """episodes that take about as long together as a few of them, as it declares; 0: it has none"""
     queue: OrderedDict[SessionId, Session] | None = None
@@ -309,10 +311,11 @@ class Roster:
         if session.losses > 1:
             self.rest(session, now, min(LONGEST_REST, 2.0 ** (session.losses - 1)), reason)
 
-    def returned(self, session: Session) -> None:
-        """The session returned a task: it earns back what it lost, one by one."""
+    def returned(self, session: Session, known: bool = True) -> None:
+        """The session returned a task: it earns back what it lost, one by one. Unless its worker is
+        `known`, it stays among the newcomers."""
         session.vouched_for = False
-        if not session.proven:
+        if known and not session.proven:
             session.proven = True
             self.known_takers += session.credit > 0
         if session.limit < MOST_TASKS:
@@ -320,6 +323,17 @@ class Roster:
         session.failures = 0
         if session.losses:
             self.found(session)
+
+    def distrust(self, session: Session) -> None:
+        """The session is among the newcomers again."""
+        session.vouched_for = False
+        if session.proven:
+            session.proven = False
+            self.known_takers -= session.credit > 0
+            self._queue(session, None)
+            self.reweigh(session)
+        self._merits.pop(session.id.worker, None)
+        session.merit = 0
 
     def counted(self, session: Session) -> None:
         """A result of the session counts."""

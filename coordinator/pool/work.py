@@ -278,6 +278,18 @@ class Work:
                 self._break_if_useless(claim)
         return taken
 
+    def reopen(self, first: int, taken: NDArray[np.bool_], avoid: frozenset[str]) -> int:
+        """What was accepted of the units `[first, first + len(taken))` that were `taken` is free
+        again, for others than `avoid` first: how many that are."""
+        states = self._part(first, first + len(taken))
+        again = taken & (states == ACCEPTED)
+        states[again] = FREE
+        for span in _spans(again, first):
+            self.unleased.add(Range(*span, avoid))
+        count = int(np.count_nonzero(again))
+        self.missing += count
+        return count
+
     def settle(self, claim: Claim) -> None:
         """Accept all units of an open claim: what `accept` does, for the usual result."""
         self._set(claim.range, ACCEPTED)

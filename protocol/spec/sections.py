@@ -334,6 +334,8 @@ class NormalizerSpec(Section, frozen=True, kw_only=True):
 class PoolSpec(Section, frozen=True, kw_only=True):
     """How the pool behaves; `quorum = 1.0` with `max_staleness = 0` is classic synchronous ES."""
 
+    later: ClassVar[tuple[str, ...]] = ("audit_share",)
+
     quorum: Annotated[float, msgspec.Meta(gt=0.0, le=1.0)] = 1.0
     """Share of a batch that must have arrived before stragglers may be left behind."""
     max_staleness: Annotated[int, msgspec.Meta(ge=0, le=16)] = 0
@@ -354,6 +356,10 @@ class PoolSpec(Section, frozen=True, kw_only=True):
     """Tasks are not cut shorter than this: below it the messages would cost more than the work."""
     lease_floor: Annotated[float, msgspec.Meta(ge=0.1, le=3600.0)] = 2.0
     """No lease is shorter than this many seconds."""
+    audit_share: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0
+    """Share of the directions that a second worker evaluates as well, to find who returns what is
+    not true; results of newcomers count then once others confirm them. 0: everybody is believed.
+    For strangers: 0.04."""
 
 
 class CentreSpec(Section, frozen=True, kw_only=True):

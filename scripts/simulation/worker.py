@@ -23,7 +23,7 @@ from coordinator.pool.events import (
 )
 from protocol.messages import Part, ResultName
 from scripts.simulation.agenda import Agenda
-from scripts.simulation.environments import Environment
+from scripts.simulation.environments import Environment, Played
 from scripts.simulation.meter import Meter
 from worker.outbox import RESEND_AFTER
 
@@ -58,6 +58,8 @@ class Traits:
     """seconds that its clock is ahead of the coordinator's"""
     restarts: float = 0.0
     """seconds that a direction which fails takes it: it ends its process twice"""
+    numeric: bytes = b""
+    """its numeric class"""
 
 
 @dataclass(eq=False)
@@ -103,6 +105,8 @@ class Worker:
         """says nothing any more, and nobody is told"""
         self.units = 0
         """that it has evaluated"""
+        self.says: Callable[[SendTask, Played], Played] = lambda task, played: played
+        """what it returns in place of what it found"""
         self._agenda = agenda
         self._environment = environment
         self._meter = meter
@@ -133,7 +137,8 @@ class Worker:
         if self._current is not None:
             held.insert(0, self._current.task)
         leases = tuple(HeldLease(t.task, t.kind, t.version, t.first, t.count) for t in held)
-        return Joined(self.id, self.traits.credit, self.traits.declared, leases)
+        traits = self.traits
+        return Joined(self.id, traits.credit, traits.declared, leases, numeric=traits.numeric)
 
     def send_again(self) -> None:
         """Send all results that were not answered, as after each welcome."""
@@ -214,7 +219,8 @@ class Worker:
             self._agenda.at(arrives, self._begin)
             return
         self._queue.popleft()
-        returns, lengths = self._environment.play(task.kind, task.version, task.first, task.count)
+        played = self._environment.play(task.kind, task.version, task.first, task.count)
+        returns, lengths = self.says(task, played)
         steps = lengths.sum(axis=1) if lengths.ndim == 2 else lengths
         if self.traits.restarts:
             raised = np.isnan(returns).reshape(len(returns), -1).any(axis=1)

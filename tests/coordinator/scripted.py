@@ -190,12 +190,14 @@ class ScriptedWorker:
         names_held: bool = True,
         cut: Callable[[Task], Sequence[tuple[int, int]]] = lambda task: (),
         alter: Callable[[Result], Result] = lambda result: result,
+        numeric: bytes = b"",
     ) -> None:
         self.identity = identity or Identity.generate()
         self.session = new_session()
         self.run_id = run
         self.invite = ""
         self.credit = credit
+        self.numeric = numeric
         self.speed = speed
         self.busy = busy
         self.pause_at = pause_at
@@ -274,6 +276,7 @@ class ScriptedWorker:
             device="formula",
             credit=self.credit,
             speed=self.speed,
+            numeric_class=self.numeric,
             version=self.version,
             held=self.held if self.names_held else (),
             invite=proof_of(self.invite, self.run_id, self.identity.public_key)

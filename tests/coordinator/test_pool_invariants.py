@@ -94,6 +94,7 @@ class PoolMachine(RuleBasedStateMachine):
         copies=st.integers(0, 4),
         patience=st.sampled_from([0.0, 1.0]),
         discount=st.integers(0, 3),
+        audits=st.sampled_from([0.0, 0.1, 1.0]),
         whole=st.booleans(),
         version=st.sampled_from([0, 5]),
         every=st.sampled_from([0, 1, 2]),
@@ -106,6 +107,7 @@ class PoolMachine(RuleBasedStateMachine):
         copies: int,
         patience: float,
         discount: int,
+        audits: float,
         whole: bool,
         version: int,
         every: int,
@@ -113,6 +115,7 @@ class PoolMachine(RuleBasedStateMachine):
         first_task: int,
     ) -> None:
         how = {"copies": copies, "patience": patience, "discount": discount}
+        how["audit_share"] = audits
         self.spec = spec(
             2 * SIZE,
             pool={**POOLS[pool], **how},
@@ -155,10 +158,13 @@ class PoolMachine(RuleBasedStateMachine):
     # What happens.
 
     @rule(
-        id=st.sampled_from(SESSIONS), credit=st.integers(0, 4), speed=st.sampled_from([0, 1, 1e12])
+        id=st.sampled_from(SESSIONS),
+        credit=st.integers(0, 4),
+        speed=st.sampled_from([0, 1, 1e12]),
+        numeric=st.sampled_from([b"", b"one", b"other"]),
     )
-    def join(self, id: SessionId, credit: int, speed: float) -> None:
-        self.send(Joined(id, credit, speed))
+    def join(self, id: SessionId, credit: int, speed: float, numeric: bytes) -> None:
+        self.send(Joined(id, credit, speed, numeric=numeric))
 
     @precondition(lambda self: self.tasks)
     @rule(data=st.data(), id=st.sampled_from(SESSIONS), credit=st.integers(0, 4))
@@ -470,8 +476,12 @@ class PoolMachine(RuleBasedStateMachine):
         if task.kind == "members":
             index = task.first // SIZE
             assert (task.first + task.count - 1) // SIZE == index, "a task across two batches"
-            assert task.version == self.pool.version
-            assert index >= self.pool.version
+            auditing, lease = self.pool._auditing, self.pool.leases[task.task]
+            if auditing is not None and auditing.of(lease) is not None:
+                assert self.pool.version - task.version < self.spec.versions_kept
+            else:
+                assert task.version == self.pool.version
+                assert index >= self.pool.version
             assert index - task.version <= self.rules.max_staleness, "leased too far ahead"
         if len(self.tasks) > 40:  # enough to draw from
             del self.tasks[min(self.tasks)]

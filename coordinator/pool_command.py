@@ -1,0 +1,136 @@
+"""The commands `shoal pool`: who works for a run, and what a person wants done about it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from coordinator.orders import Order
+
+WORKER = re.compile(r"[a-z2-7]{16}")
+RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Where the run is kept.")]
+Worker = Annotated[
+    str, typer.Argument(metavar="WORKER", help="Its name in the host's lines, or how that begins.")
+]
+COLUMNS = ("worker", "standing", "results", "confirmed", "audits", "alike", "unlike", "reason")
+
+
+def register(app: typer.Typer) -> None:
+    """Add `pool` to the `shoal` command."""
+    pool = typer.Typer(
+        help="Show, check, ban and trust the workers of a run.", no_args_is_help=True
+    )
+    pool.command(epilog="Example: shoal pool workers runs/cartpole-1a2b3c4d")(workers)
+    pool.command(epilog="Example: shoal pool audit runs/cartpole-1a2b3c4d abcd")(audit)
+    pool.command(
+        epilog="Example: shoal pool ban runs/cartpole-1a2b3c4d abcd --reason 'returns are made up'"
+    )(ban)
+    pool.command(epilog="Example: shoal pool unban runs/cartpole-1a2b3c4d abcd")(unban)
+    pool.command(epilog="Example: shoal pool trust runs/cartpole-1a2b3c4d abcd")(trust)
+    app.add_typer(pool, name="pool")
+
+
+def workers(
+    run_dir: RunDir,
+    as_json: Annotated[bool, typer.Option("--json", help="Say it in JSON, on stdout.")] = False,
+) -> None:
+    """Show what the host knows of the workers of a run, as it last kept it."""
+    told = _known(run_dir)
+    print(json.dumps(told) if as_json else _table(told))
+
+
+def audit(run_dir: RunDir, worker: Worker) -> None:
+    """Have the next tasks of a worker evaluated by others too."""
+    from coordinator.pool.events import Audit
+
+    _order(run_dir, worker, Audit)
+
+
+def ban(
+    run_dir: RunDir,
+    worker: Worker,
+    reason: Annotated[str, typer.Option(help="What the worker is told.")] = "by the host's word",
+) -> None:
+    """Give a worker no tasks any more, and take out what it has in the open batch."""
+    from coordinator.pool.events import Ban
+
+    _order(run_dir, worker, lambda name: Ban(name, reason))
+
+
+def unban(run_dir: RunDir, worker: Worker) -> None:
+    """Let a worker begin anew that was banned or quarantined."""
+    from coordinator.pool.events import Unban
+
+    _order(run_dir, worker, Unban)
+
+
+def trust(run_dir: RunDir, worker: Worker) -> None:
+    """Take a worker's word against all others', as that of a machine of your own."""
+    from coordinator.pool.events import Rely
+
+    _order(run_dir, worker, Rely)
+
+
+def _order(run_dir: Path, worker: str, make: Any) -> None:
+    from coordinator import orders
+
+    path = run_dir / "orders.jsonl"
+    known = [line["worker"] for line in _known(run_dir)]
+    order: Order = make(_named(worker, known))
+    orders.give(path, order)
+    print(f"{order.worker}: whoever leads the run does it within a few seconds, or once led again")
+
+
+def _named(worker: str, known: list[str]) -> str:
+    """The worker whose name is that, or begins with it. Raises `ShoalError`."""
+    from protocol.errors import ShoalError
+
+    meant = [name for name in known if name.startswith(worker)] if worker else []
+    if len(meant) == 1:
+        return meant[0]
+    if WORKER.fullmatch(worker):
+        return worker
+    problem = f"{len(meant)} workers begin with that" if meant else "no such worker is known"
+    raise ShoalError(
+        f"worker {worker[:40]!r}: {problem}; give the 16 letters and digits that the host's lines "
+        "have before the /"
+    )
+
+
+def _known(run_dir: Path) -> list[dict[str, Any]]:
+    """What the log tells of each worker, those of bad standing first. Raises `LogError`."""
+    from coordinator.log import LogReader
+    from coordinator.remembering import read
+
+    with LogReader(run_dir / "log.sqlite") as log:
+        kept = read(log)
+    trusted = set(kept.trusted)
+    found = [
+        {"worker": worker, **record, "trusted": worker in trusted}
+        for worker, record in kept.workers.items()
+    ]
+    order = ("banned", "quarantined", "new", "established")
+    return sorted(found, key=lambda line: (order.index(line["standing"]), line["worker"]))
+
+
+def _table(told: list[dict[str, Any]]) -> str:
+    if not told:
+        return "nothing is known of any worker: none returned anything that was compared"
+    rows = [list(COLUMNS)]
+    for line in told:
+        rows.append(
+            [
+                "trusted" if column == "standing" and line["trusted"] else str(line[column])
+                for column in COLUMNS
+            ]
+        )
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )

@@ -1,0 +1,274 @@
+"""A pool that believes nobody at first: what is held back, checked, taken out and done again."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from random import Random
+
+import numpy as np
+
+from coordinator.pool import Pool
+from coordinator.pool.events import (
+    Arrived,
+    Ban,
+    CloseBatch,
+    Command,
+    Happened,
+    Joined,
+    KeepResult,
+    SendAcknowledge,
+    SendTask,
+    Sentenced,
+    SessionId,
+    Unban,
+    Updated,
+)
+from coordinator.trust import Trust
+from coordinator.trust.trust import PROBATION
+from tests.coordinator.driver import Driver, of, tasks, units
+from tests.coordinator.simulation import counted, result, spec
+
+CLASS = b"numeric class 01"
+NAMES = "abcdefgh"
+
+
+def session(worker: str) -> SessionId:
+    return SessionId(worker, "s")
+
+
+class Crowd(Driver):
+    """A pool that audits, and what each of its workers returns."""
+
+    def __init__(
+        self, share: float = 0.5, established: str = "", trusted: str = "", **pool: object
+    ) -> None:
+        run = spec(64, pool={"audit_share": share, "max_staleness": 0, **pool})
+        super().__init__(run)
+        self.trust = Trust(share, Random(3), trusted)
+        for worker in established:
+            self.trust.record(worker).standing = "established"
+        self.pool = Pool(run, 0, self.now, trust=self.trust)
+        self.liars: set[str] = set()
+        self.given: list[SendTask] = []
+
+    def enter(self, workers: str, numeric: bytes = CLASS) -> None:
+        for worker in workers:
+            self.send(Joined(session(worker), 2, 1000.0, numeric=numeric))
+
+    def send(self, event: object, after: float = 0.0) -> list[Command]:
+        commands = super().send(event, after)  # type: ignore[arg-type]
+        self.given += tasks(commands)
+        return commands
+
+    def held(self, worker: str = "") -> list[SendTask]:
+        """The tasks that are out, of one worker or of all."""
+        leases = self.pool.leases
+        return [t for t in self.given if t.task in leases and worker in (t.session.worker, "")]
+
+    def says(self, task: SendTask) -> Arrived:
+        """What the worker of a task returns."""
+        arrived = result(task)
+        if task.session.worker in self.liars:
+            arrived = dataclasses.replace(arrived, returns=arrived.returns[:, ::-1].copy())
+        return arrived
+
+    def answer(self, task: SendTask) -> list[Command]:
+        return self.send(self.says(task), after=0.05)
+
+    def go_on(self, until: int) -> Iterator[list[Command]]:
+        """Everybody works, until so many updates are made."""
+        for _ in range(4000):
+            if self.pool.version >= until:
+                return
+            if self.pool.updating:
+                yield self.send(Updated(self.pool.version + 1))
+            elif held := self.held():
+                yield self.answer(held[0])
+            else:
+                yield self.tick(0.1)
+        raise AssertionError(f"no update: {self.pool.quiet_because()}")
+
+    def run(self, until: int) -> list[Command]:
+        return [command for commands in self.go_on(until) for command in commands]
+
+
+def test_a_newcomers_result_frees_its_directions_for_others_whose_word_counts() -> None:
+    crowd = Crowd(established="b")
+    crowd.enter("ab")
+    mine = crowd.held("a")[0]
+    said = crowd.answer(mine)
+    assert not of(said, KeepResult)
+    assert [each.outcome for each in of(said, SendAcknowledge)] == ["duplicate"]
+    said = crowd.run(1)
+    (closed,) = of(said, CloseBatch)
+    assert sorted(counted(closed).tolist()) == list(range(32)), "each direction once"
+    assert {part.session.worker for part in closed.contributions} == {"b"}
+    given = [task for task in crowd.given if task.session.worker == "b"]
+    assert units(mine) <= {unit for task in given for unit in units(task)}
+
+
+def test_newcomers_confirm_each_other_where_nobody_is_established() -> None:
+    crowd = Crowd()
+    crowd.enter("abc")
+    said = crowd.run(12)
+    assert [sorted(counted(closed).tolist()) for closed in of(said, CloseBatch)] == [
+        list(range(32 * k, 32 * k + 32)) for k in range(12)
+    ]
+    assert all(crowd.trust.is_believed(worker) for worker in "abc")
+    established = [line for line in of(said, Happened) if "established" in line.what]
+    assert len(established) == 3
+
+
+def test_a_worker_that_is_alone_is_believed_for_want_of_others() -> None:
+    crowd = Crowd()
+    crowd.enter("a")
+    said = crowd.run(2)
+    assert len(of(said, CloseBatch)) == 2
+    assert len({task.first for task in crowd.given}) == len(crowd.given), "nothing is done twice"
+    assert crowd.trust.standing("a") == "new"
+
+
+def test_of_the_established_some_is_evaluated_by_others_too_and_counts_once() -> None:
+    crowd = Crowd(share=0.25, established="abc")
+    crowd.enter("abc")
+    said = crowd.run(8)
+    closed = of(said, CloseBatch)
+    assert [sorted(counted(each).tolist()) for each in closed] == [
+        list(range(32 * k, 32 * k + 32)) for k in range(8)
+    ]
+    assert 0.15 * 256 < crowd.pool.audited < 0.35 * 256
+    assert sum(record.audits for record in crowd.trust.records.values()) > 0
+    workers: dict[int, set[str]] = {}
+    twice = 0
+    for task in crowd.given:
+        for unit in units(task):
+            known = workers.setdefault(unit, set())
+            assert task.session.worker not in known, "checked by who did it"
+            twice += bool(known)
+            known.add(task.session.worker)
+    assert twice >= crowd.pool.audited
+
+
+def test_without_a_share_nobody_is_checked_and_all_is_believed() -> None:
+    crowd = Crowd(share=0.0)
+    crowd.enter("abc")
+    crowd.liars = {"a"}
+    crowd.run(3)
+    assert crowd.pool.audited == 0
+    given = [unit for task in crowd.given for unit in units(task)]
+    assert len(given) == len(set(given)) >= 3 * 32
+
+
+def test_who_lies_is_found_out_and_its_part_of_the_open_batch_is_done_again() -> None:
+    crowd = Crowd(share=1.0, established=NAMES)
+    crowd.enter(NAMES)
+    crowd.liars = {"a"}
+    reopened = 0
+    for said in crowd.go_on(3):
+        for command in said:
+            if isinstance(command, Happened) and "a is quarantined" in command.what:
+                reopened = int(command.what.split(";")[1].split()[0])
+                assert "are not what" in command.what
+        if of(said, Sentenced):
+            break
+    assert reopened > 0 and crowd.trust.standing("a") == "quarantined"
+    crowd.liars = set()
+    index = crowd.pool.version
+    (closed,) = of(crowd.run(index + 1), CloseBatch)
+    assert sorted(counted(closed).tolist()) == list(range(32 * index, 32 * index + 32))
+    assert all(part.session.worker != "a" for part in closed.contributions)
+    assert not [w for w in NAMES[1:] if crowd.trust.standing(w) != "established"]
+
+
+def test_a_repeat_offender_is_banned_and_gets_nothing_until_it_is_let_in_again() -> None:
+    crowd = Crowd(share=1.0, established=NAMES)
+    crowd.enter(NAMES)
+    crowd.liars = {"a"}
+    for _ in crowd.go_on(60):
+        if crowd.trust.standing("a") == "banned":
+            break
+    assert not crowd.held("a") and crowd.pool.sessions[session("a")].credit == 0
+    crowd.given = [task for task in crowd.given if task.session.worker != "a"]
+    crowd.run(crowd.pool.version + 2)
+    crowd.enter("a")
+    assert not [task for task in crowd.given if task.session.worker == "a"]
+    crowd.liars = set()
+    crowd.send(Unban("a"))
+    crowd.run(crowd.pool.version + 2 * PROBATION)
+    assert crowd.trust.is_believed("a")
+
+
+def test_the_word_of_a_trusted_worker_settles_it_where_two_disagree() -> None:
+    crowd = Crowd(share=1.0, established="ab", trusted="t")
+    crowd.enter("abt")
+    crowd.liars = {"a"}
+    for _ in crowd.go_on(10):
+        if crowd.trust.standing("a") != "established":
+            break
+    assert crowd.trust.standing("a") == "quarantined"
+    assert crowd.trust.is_believed("b") and crowd.trust.is_believed("t")
+
+
+def test_two_who_disagree_alone_stay_as_they_were() -> None:
+    crowd = Crowd(share=1.0, established="ab")
+    crowd.enter("ab")
+    crowd.liars = {"a"}
+    crowd.run(15)
+    assert crowd.trust.is_believed("a") and crowd.trust.is_believed("b")
+
+
+def test_other_numeric_classes_prove_nothing_by_a_difference() -> None:
+    crowd = Crowd(share=1.0, established=NAMES)
+    crowd.enter(NAMES[1:])
+    crowd.enter("a", b"numeric class 02")
+
+    def says(task: SendTask) -> Arrived:
+        arrived = result(task)
+        if task.session.worker == "a":
+            return dataclasses.replace(arrived, returns=arrived.returns * (1.0 - 2.0**-40))
+        return arrived
+
+    crowd.says = says  # type: ignore[method-assign]
+    crowd.run(20)
+    record = crowd.trust.records["a"]
+    assert record.standing == "established" and record.alike > 50 and record.unlike == 0
+    crowd.says = Crowd.says.__get__(crowd)  # type: ignore[method-assign]
+    crowd.liars = {"a"}
+    for _ in crowd.go_on(40):
+        if crowd.trust.standing("a") != "established":
+            break
+    assert "numeric classes" in crowd.trust.record("a").reason
+
+
+def test_the_host_bans_by_hand_whoever_it_is() -> None:
+    crowd = Crowd(share=0.0)
+    crowd.enter("ab")
+    first = crowd.held("a")[0]
+    said = crowd.answer(first)
+    assert of(said, KeepResult)
+    said = crowd.send(Ban("a", "by hand"))
+    assert any(
+        f"a is banned: by hand; {first.count} directions" in line.what
+        for line in of(said, Happened)
+    )
+    assert not crowd.held("a")
+    late = crowd.send(crowd.says(first))
+    assert [(each.outcome, each.reason) for each in of(late, SendAcknowledge)] == [
+        ("refused", "banned: by hand")
+    ]
+    (closed,) = of(crowd.run(1), CloseBatch)
+    assert sorted(counted(closed).tolist()) == list(range(32))
+    assert {part.session.worker for part in closed.contributions} == {"b"}
+
+
+def test_a_pool_that_goes_on_knows_whom_it_knew() -> None:
+    crowd = Crowd(share=1.0, established=NAMES)
+    crowd.enter(NAMES)
+    crowd.send(Ban("b", "by hand"))
+    known = crowd.trust.known()
+    other = Crowd(share=1.0)
+    other.trust.remember(known)
+    other.enter(NAMES)
+    assert not other.held("b") and other.held("a")
+    assert np.isin(["a", "c"], [w for w in NAMES if other.trust.is_believed(w)]).all()
