@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ MOST_WAITING = 4096
 """Checks that wait for somebody to do them, at most."""
 LOOKS = 16
 """Checks that are looked at for one session: bounds what an event costs."""
+PATIENCE = 30.0
+"""Seconds without a result of anybody else after which a newcomer may do again what it did."""
 NEAR = 64
 """Directions that share a place in the index of what is held back."""
 SHARE = 16
@@ -118,6 +121,8 @@ class Auditing:
         self._whole = spec.normalizer.enabled
         self._window = spec.versions_kept - 1
         self._most_by_newcomers = max(1, spec.directions // SHARE)
+        self._latest = self._earlier = ("", -math.inf)
+        """the worker that was there last, and the last other one, each with the time"""
         self._out: dict[int, Check] = {}
         """by task"""
         self._cases: list[Case] = []
@@ -136,6 +141,19 @@ class Auditing:
     def is_known(self, worker: str) -> bool:
         """Whether a worker need not stand behind others: it is believed, or nobody is."""
         return self.trust.is_believed(worker) or not self.has_established
+
+    def was_there(self, worker: str, now: float) -> None:
+        """A worker came, or returned something."""
+        if worker != self._latest[0]:
+            self._earlier = self._latest
+        self._latest = worker, now
+
+    def awaits_others(self, worker: str, now: float) -> bool:
+        """Whether what is held back of a newcomer is for others: as long as any return a thing."""
+        if self.trust.is_believed(worker):
+            return False
+        name, last = self._latest
+        return now - (self._earlier[1] if name == worker else last) < PATIENCE
 
     def _class(self, numeric: bytes) -> list[str]:
         """The workers of a class that take work and could be asked."""

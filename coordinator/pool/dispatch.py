@@ -308,12 +308,7 @@ class Dispatch:
             return False
         worker = session.id.worker
         claim = offer.work.claim(size, worker, self._roster.eligible)
-        # What is held back of a newcomer is for others, as long as they come for it.
-        forgives = (
-            self._auditing is None
-            or self._auditing.trust.is_believed(worker)
-            or now - session.fed >= TRIED_AGAIN_AFTER
-        )
+        forgives = self._auditing is None or not self._auditing.awaits_others(worker, now)
         if claim is None and forgives and not session.leases and not offer.work.has_failing:
             # Nobody idles beside work that it once failed where no other has room for it; only a
             # failing episode has to wait for somebody else.

@@ -360,6 +360,7 @@ class Pool:
         session.numeric = numeric
         if self._auditing is not None and not session.stands_by:
             self._auditing.classes.moved(session, known)
+            self._auditing.was_there(session.id.worker, self._now)
 
     def _refused(self, event: Refused, now: float) -> None:
         lease = self.leases.get(event.task)
@@ -454,6 +455,8 @@ class Pool:
         lengths = event.lengths
         few = event.kind == "members" and len(lengths) <= FEW
         steps = sum(lengths.ravel().tolist()) if few else int(lengths.sum())
+        if self._auditing is not None:
+            self._auditing.was_there(event.session.worker, now)
         counts = self._intake.take(event, lease, session, steps)
         if counts and session is not None:
             self._roster.counted(session)
