@@ -187,7 +187,8 @@ def host(
         list[str] | None,
         typer.Option(
             metavar="FINGERPRINT",
-            help="Key of a worker that --admission list lets in (shoal key show); repeatable.",
+            help="Key of a worker that --admission list lets in, as the worker reads it when it is "
+            "refused; repeatable.",
         ),
     ] = None,
     keep_returns: Annotated[

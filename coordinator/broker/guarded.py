@@ -69,6 +69,19 @@ class Connection:
         self._queue_bytes = queue_bytes
         self._last_packet_id = 0
 
+    async def encrypt(self, context: ssl.SSLContext, seconds: float) -> None:
+        """Speak TLS from now on; nothing may have been awaited before, else input is lost.
+
+        Raises OSError where the client does not within so many seconds.
+        """
+        try:
+            await self._writer.start_tls(context, ssl_handshake_timeout=seconds)
+        except AttributeError:
+            # CPython stumbles over a client that went away meanwhile, and again over its writer.
+            self._writer._transport = self._transport  # type: ignore[attr-defined]
+            raise ConnectionResetError from None
+        self._transport = self._writer.transport
+
     def deliver(self, message: OutgoingPublish, qos: int) -> None:
         """Send an application message at QoS 0 or 1."""
         if self.why_closed is not None:
@@ -180,9 +193,6 @@ class GuardedBroker(Broker):
             partial(self.stream_connected, listener_name=listener_name),
             sock=self._listener,
             backlog=min(self._limits.connections, socket.SOMAXCONN),
-            ssl=self._tls,
-            ssl_handshake_timeout=self._limits.connect_seconds if self._tls else None,
-            ssl_shutdown_timeout=_FLUSH_SECONDS if self._tls else None,
         )
 
     async def stream_connected(
@@ -192,6 +202,9 @@ class GuardedBroker(Broker):
         connection = Connection(writer, self._limits.queue_bytes)
         try:
             self._admit(connection)
+            if self._tls is not None:
+                # Only now: a socket that says nothing takes a place from the start.
+                await connection.encrypt(self._tls, self._limits.connect_seconds)
             await self._serve(connection, reader, writer)
         except (PacketRefused, AMQTTError, MQTTError, NoDataError) as error:
             connection.close(str(error))

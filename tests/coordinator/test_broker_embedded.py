@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -18,6 +19,7 @@ import pytest
 
 from coordinator.broker import BrokerLimits
 from coordinator.broker.embedded import EmbeddedBroker
+from coordinator.broker.tls import own
 from tests.contract.raw import DEADLINE, PUBLISH, Message, RawClient, packet, publish_body
 
 LIMITS = BrokerLimits(
@@ -78,6 +80,27 @@ async def test_half_open_sockets_keep_no_one_out(url: str, connect: Connect) -> 
         await client.ping()
     refused = await RawClient.open(url)
     await refused.until_closed()
+
+
+async def test_sockets_without_a_tls_handshake_keep_no_one_out(tmp_path: Path) -> None:
+    async with EmbeddedBroker(limits=LIMITS, tls=own(tmp_path, ["127.0.0.1"])) as broker:
+        url = broker.url.partition("#")[0]
+        silent = [
+            await RawClient.open(url.replace("mqtts", "mqtt"))
+            for _ in range(3 * LIMITS.connections)
+        ]
+        started = asyncio.get_running_loop().time()
+        for client in silent[: 2 * LIMITS.connections]:
+            await client.until_closed()
+        clients = [
+            await RawClient.connect(url, f"c{number}") for number in range(LIMITS.connections)
+        ]
+        for client in silent:
+            await client.until_closed()
+        assert asyncio.get_running_loop().time() - started < LIMITS.connect_seconds
+        for client in clients:
+            await client.ping()
+            client.abort()
 
 
 async def test_a_slow_subscriber_is_disconnected_and_its_will_sent(
