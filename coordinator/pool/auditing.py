@@ -155,6 +155,19 @@ class Auditing:
         name, last = self._latest
         return now - (self._earlier[1] if name == worker else last) < PATIENCE
 
+    def suspects(self, event: Arrived) -> bool:
+        """Whether a result is of who was proved wrong, and has not made up for it."""
+        return self.trust.standing(event.session.worker) in ("quarantined", "banned")
+
+    def may_judge(self, worker: str, now: float) -> bool:
+        """Whether a worker is given episodes of the centre, which nobody evaluates again: who is
+        believed, or where nobody is, or nobody else does anything, who is not suspected."""
+        if self.trust.is_believed(worker):
+            return True
+        if self.trust.standing(worker) != "new":
+            return False
+        return not self.has_established or not self.awaits_others(worker, now)
+
     def _class(self, numeric: bytes) -> list[str]:
         """The workers of a class that take work and could be asked."""
         standing, eligible = self.trust.standing, self._roster.eligible

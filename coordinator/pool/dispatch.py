@@ -162,9 +162,12 @@ class Dispatch:
     def _copy(self, claim: Claim, work: Work, session: Session, within: float, now: float) -> bool:
         """Lease to an idle session what is claimed already, or its end, as much as makes a task:
         whether it can, `within` so many seconds."""
-        lease = claim.leases[0]
-        if self._auditing is not None and session.id.worker in claim.range.avoid:
-            return False  # it may be held back of this worker, for others
+        lease, auditing, worker = claim.leases[0], self._auditing, session.id.worker
+        if auditing is not None:
+            if worker in claim.range.avoid:
+                return False  # it may be held back of this worker, for others
+            if lease.kind == "centre" and not auditing.may_judge(worker, now):
+                return False
         pacing = self._leases.pacing(session, lease.kind, now)
         count = min(claim.left, max(1, pacing.fill, int(self._minimum_seconds / pacing.unit)))
         if not session.proven:
@@ -194,7 +197,10 @@ class Dispatch:
             return True
         wanted = self._members_wanted()
         # As a rule nothing is free but what is begun early, where that is.
-        for offer in self._offers(wanted):
+        offers = self._offers(wanted)
+        if auditing is not None and not auditing.may_judge(session.id.worker, now):
+            offers = [offer for offer in offers if offer.kind != "centre"]
+        for offer in offers:
             pacing = self._leases.pacing(session, offer.kind, now)
             if self._lease_part(session, offer, pacing, now):
                 return True

@@ -79,6 +79,8 @@ class Intake:
         elif auditing is not None and (check := auditing.of(lease)) is not None:
             auditing.answered(check, event, lease, session)
             outcome, reason = DUPLICATE
+        elif event.kind == "centre" and auditing is not None and auditing.suspects(event):
+            outcome, reason = HELD_BACK
         elif event.kind == "centre":
             outcome, reason = self._take_centre(event, lease)
         else:
