@@ -29,6 +29,11 @@ def judge(
     longest = spec.environment.max_steps or LONGEST_EPISODE
     if np.any(lengths > longest * result.episodes):
         raise WireError(f"an episode of more than {longest:,} steps")
+    low, high = spec.environment.lowest_return, spec.environment.highest_return
+    if low is not None and np.any(returns < low):
+        raise WireError(f"a return below {low:g}, the lowest that there is")
+    if high is not None and np.any(returns > high):
+        raise WireError(f"a return above {high:g}, the highest that there is")
     if cap and result.kind == "members" and np.any(lengths > cap * result.episodes):
         raise WireError(f"an episode of more than {cap:,} steps, which cut it at this version")
     if spec.normalizer.enabled and result.kind == "members":

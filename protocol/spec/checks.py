@@ -317,6 +317,12 @@ def _check_environment(environment: EnvironmentSpec) -> None:
     for place, wrapper in enumerate(environment.wrappers):
         if wrong := wrappers.fault(wrapper):
             raise SpecError(f"environment.wrappers[{place}] {wrong}")
+    low, high = environment.lowest_return, environment.highest_return
+    if low is not None and high is not None and low > high:
+        raise SpecError(
+            f"environment.lowest_return is {low:g}, above environment.highest_return, {high:g}: "
+            "exchange them"
+        )
     if 0.0 < environment.cap <= 1.0:
         raise SpecError(
             f"environment.cap is {environment.cap}: must be above 1, since episodes that are all "

@@ -82,6 +82,8 @@ class EnvironmentSpec(Section, frozen=True, kw_only=True):
         "fixed_versions",
         "alive_bonus",
         "alive_bonus_schedule",
+        "lowest_return",
+        "highest_return",
     )
 
     id: EnvironmentId
@@ -112,6 +114,10 @@ class EnvironmentSpec(Section, frozen=True, kw_only=True):
     being alive. Returns that are told, and the centre's, keep it."""
     alive_bonus_schedule: Schedule = Schedule()
     """How much of `alive_bonus` is taken off from update to update."""
+    lowest_return: Annotated[float, msgspec.Meta(ge=-1e150, le=1e150)] | None = None
+    highest_return: Annotated[float, msgspec.Meta(ge=-1e150, le=1e150)] | None = None
+    """No episode returns less or more: the host refuses what does. It can't tell where nothing is
+    said."""
 
     def alive_bonus_at(self, version: int) -> float:
         """What is taken off in the update of this version."""

@@ -114,6 +114,24 @@ def test_no_episode_is_longer_than_the_spec_says() -> None:
     refused(of(-1), "at least one step", PLAIN)
 
 
+@pytest.mark.parametrize("kind", ["members", "centre"])
+def test_no_return_is_beyond_what_the_spec_declares(kind: str) -> None:
+    spec = spec_of(environment={"lowest_return": -2.0, "highest_return": 3.0})
+    count = 8 if kind == "members" else 4
+
+    def of(value: float, spec: RunSpec = spec) -> Result:
+        returns = np.array([value] + [1.0] * (count - 1))
+        return honest(spec, kind, returns=pack_reals(returns))
+
+    for value in (-2.0, 3.0):
+        accepted(of(value), spec)
+    refused(of(np.nextafter(3.0, 4.0)), "above 3, the highest", spec)
+    refused(of(np.nextafter(-2.0, -3.0)), "below -2, the lowest", spec)
+    refused(of(1e150), "above 3", spec)
+    anything = spec_of()
+    accepted(of(1e150, anything), anything)
+
+
 def test_no_episode_is_longer_than_the_counters_bear() -> None:
     spec = spec_of()
 

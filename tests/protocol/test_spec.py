@@ -139,6 +139,8 @@ def specs(draw: st.DrawFn) -> RunSpec:
             cap_minimum=draw(st.sampled_from([100, 1, 10_000_000])),
             fixed_versions=draw(st.integers(0, 9)),
             alive_bonus=draw(st.sampled_from([0.0, -0.5, 1.0])),
+            lowest_return=draw(st.sampled_from([None, -0.5, 0.0])),
+            highest_return=draw(st.sampled_from([None, 0.0, 1e150])),
             alive_bonus_schedule=draw(generated.struct(Schedule, updates=st.integers(1, 9))),
         ),
         policy=draw(POLICIES),
@@ -438,6 +440,12 @@ def test_continuous_actions_have_finite_bounds(changes: dict[str, Any], words: s
     raw["environment"] = {**BASE["environment"], "action": {**CONTINUOUS, **changes}}
     with pytest.raises(SpecError, match=words):
         run_spec.parse(raw)
+
+
+def test_the_lowest_return_is_not_above_the_highest() -> None:
+    parse(environment={"lowest_return": 1.0, "highest_return": 1.0})
+    with pytest.raises(SpecError, match=r"lowest_return is 2, above .*highest_return, 1"):
+        parse(environment={"lowest_return": 2.0, "highest_return": 1.0})
 
 
 # Files, flags.
