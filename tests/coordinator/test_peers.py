@@ -8,7 +8,7 @@ import pytest
 from coordinator import peers
 from coordinator.peers import Leader, Peers
 from coordinator.pool.events import SessionId
-from protocol.envelope import open_signed, signed
+from protocol.envelope import open_signed, peek_signed, signed
 from protocol.identity import (
     Identity,
     SessionKeys,
@@ -88,6 +88,23 @@ def test_both_sides_of_a_welcome_have_the_same_key() -> None:
     welcome = open_signed(greeting.answer, HOST.public_key, "welcome", context)
     assert isinstance(welcome, Welcome)
     assert (welcome.epoch, welcome.version, welcome.digest) == (7, 5, DIGEST)
+
+
+def test_a_welcome_tells_on_which_topics_its_session_was_heard_trying() -> None:
+    everybody, worker, other = Peers(LEADER), Worker(), Worker()
+
+    def heard(of: Worker) -> object:
+        welcome = peek_signed(greet(everybody, of, of.signed(of.hello())).answer)
+        assert isinstance(welcome, Welcome)
+        return welcome.heard
+
+    assert heard(worker) == ()
+    for kind in ("status", "req", "status", "elsewhere"):
+        everybody.tried(worker.id, kind)
+    assert heard(worker) == ("status",)
+    everybody.tried(worker.id, "results")
+    assert heard(worker) == ("status", "results")
+    assert heard(other) == ()
 
 
 def test_new_hello_of_a_session_makes_a_new_key() -> None:

@@ -40,12 +40,14 @@ class Peer:
     def __init__(self, address: Address, **options: Any) -> None:
         self.heard: asyncio.Queue[bytes] = asyncio.Queue()
         self.up: asyncio.Queue[bool] = asyncio.Queue()
+        self.lost: asyncio.Queue[str] = asyncio.Queue()
         self.retries: asyncio.Queue[str] = asyncio.Queue()
         self.link = Link(
             address,
             client_id="peer",
             on_message=lambda topic, payload: self.heard.put_nowait(payload),
             on_connected=self.up.put_nowait,
+            on_disconnected=self.lost.put_nowait,
             on_retry=lambda reason, delay: self.retries.put_nowait(reason),
             subscriptions={"t": 1},
             **options,
@@ -151,6 +153,20 @@ async def test_a_websocket_carries_mqtt_and_its_end_is_noticed(tls: Tls) -> None
             watcher.link.publish("t", b"last", 1)
             async with asyncio.timeout(DEADLINE):
                 assert await watcher.heard.get() == b"last"
+
+
+async def test_the_end_of_a_broker_behind_a_websocket_is_noticed_at_once() -> None:
+    broker = EmbeddedBroker()
+    async with (
+        broker,
+        websocket_before(broker.url) as port,
+        Peer(parse_address(f"ws://127.0.0.1:{port}")) as peer,
+    ):
+        await peer.carries()
+        await broker.__aexit__(None, None, None)
+        began = asyncio.get_running_loop().time()
+        await asyncio.wait_for(peer.lost.get(), DEADLINE)
+        assert asyncio.get_running_loop().time() - began < 3.0
 
 
 async def test_what_is_no_websocket_for_mqtt_is_named() -> None:
