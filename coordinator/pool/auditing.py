@@ -135,11 +135,12 @@ class Auditing:
 
     @property
     def has_established(self) -> bool:
-        """Whether anybody who is here is believed."""
-        return self.classes.believed(ALL) > 0
+        """Whether so many who are here are believed that newcomers stand behind them: what a few
+        can do would hold all others up."""
+        return self.classes.believed(ALL) >= SUPPORTERS
 
     def is_known(self, worker: str) -> bool:
-        """Whether a worker need not stand behind others: it is believed, or nobody is."""
+        """Whether a worker need not stand behind others: it is believed, or hardly anybody is."""
         return self.trust.is_believed(worker) or not self.has_established
 
     def was_there(self, worker: str, now: float) -> None:
@@ -365,7 +366,8 @@ class Auditing:
         nothing, where others are."""
         if not self.is_known(by):
             return
-        electorate = self.classes.believed(ALL) or self.classes.size(ALL) - 1
+        voters = self.classes.believed(ALL) if self.has_established else self.classes.size(ALL) - 1
+        electorate = max(1, voters)
         if self.trust.confirmed(worker, by, electorate):
             self.classes.changed(worker)
             self._commands.append(
