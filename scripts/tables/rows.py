@@ -153,11 +153,15 @@ ROWS: tuple[Row, ...] = (
         {"kind": "normalised", "learning_rate": 0.5, "momentum": 0.8},
         must="members' mean return at update 25 is 499 or more and the centre's 500, in every seed",
     ),
-    _cartpole("novograd", "portable-es 497.6", {"kind": "novograd", "learning_rate": 0.2}),
+    _cartpole(
+        "novograd",
+        "portable-es 497.6",
+        {"kind": "novograd", "learning_rate": 0.05, "beta1": 0.9},
+    ),
     _cartpole("adabelief", "portable-es 484.1", {"kind": "adabelief", "learning_rate": 0.1}),
     _cartpole("adam", "portable-es 220.9", {"kind": "adam", "learning_rate": 0.1}),
     _cartpole("amsgrad", "portable-es (AdaMM) 129.0", {"kind": "amsgrad", "learning_rate": 0.1}),
-    _cartpole("radam", "portable-es 48.6", {"kind": "radam", "learning_rate": 3.0}),
+    _cartpole("radam", "portable-es 48.6", {"kind": "radam", "learning_rate": 0.5, "beta2": 0.9}),
     _cartpole("clipup", "", {"kind": "clipup", "learning_rate": 0.5}),
     _acrobot(
         "adam",
