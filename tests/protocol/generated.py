@@ -75,7 +75,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         case inspect.VarTupleType() if kind.min_length == 2:  # a part's name
             return st.tuples(values(kind.item_type), st.integers(0, MAX_TASK_DIRECTIONS))
         case inspect.VarTupleType():
-            return st.lists(values(kind.item_type), max_size=min(kind.max_length or 3, 3)).map(tuple)
+            most = min(kind.max_length or 3, 3)
+            return st.lists(values(kind.item_type), max_size=most).map(tuple)
         case inspect.TupleType():
             return st.tuples(*map(values, kind.item_types))
         case inspect.DictType():
