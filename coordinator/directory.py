@@ -28,6 +28,7 @@ from protocol.topics import RUN_PATTERN
 if TYPE_CHECKING:
     from coordinator.log import LogReader, UpdateLog
 
+ORDERS = "orders.jsonl"
 _FILES = (
     "run",
     "run.key",
@@ -40,7 +41,7 @@ _FILES = (
     "log.sqlite",
     "log.sqlite-wal",
     "log.sqlite-shm",
-    "orders.jsonl",
+    ORDERS,
     "mosquitto.log",
     "broker.crt",
     "broker.key",
@@ -154,7 +155,7 @@ class RunDirectory:
     @property
     def orders_path(self) -> Path:
         """Where a person leaves orders for whoever leads the run."""
-        return self.path / "orders.jsonl"
+        return self.path / ORDERS
 
     @property
     def key_path(self) -> Path:

@@ -78,11 +78,11 @@ def trust(run_dir: RunDir, worker: Worker) -> None:
 
 def _order(run_dir: Path, worker: str, make: Any) -> None:
     from coordinator import orders
+    from coordinator.directory import ORDERS
 
-    path = run_dir / "orders.jsonl"
     known = [line["worker"] for line in _known(run_dir)]
     order: Order = make(_named(worker, known))
-    orders.give(path, order)
+    orders.give(run_dir / ORDERS, order)
     print(f"{order.worker}: whoever leads the run does it within a few seconds, or once led again")
 
 

@@ -156,10 +156,6 @@ class Auditing:
         name, last = self._latest
         return now - (self._earlier[1] if name == worker else last) < PATIENCE
 
-    def suspects(self, event: Arrived) -> bool:
-        """Whether a result is of who was proved wrong, and has not made up for it."""
-        return self.trust.standing(event.session.worker) in ("quarantined", "banned")
-
     def may_judge(self, worker: str, now: float) -> bool:
         """Whether a worker is given episodes of the centre, which nobody evaluates again: who is
         believed, or where nobody is, or nobody else does anything, who is not suspected."""
@@ -171,11 +167,11 @@ class Auditing:
 
     def _class(self, numeric: bytes) -> list[str]:
         """The workers of a class that take work and could be asked."""
-        standing, eligible = self.trust.standing, self._roster.eligible
+        eligible, is_suspected = self._roster.eligible, self.trust.is_suspected
         return [
             worker
             for worker in self.classes.workers(numeric)
-            if worker in eligible and standing(worker) in ("new", "established")
+            if worker in eligible and not is_suspected(worker)
         ]
 
     # Results.
@@ -186,7 +182,7 @@ class Auditing:
         worker = event.session.worker
         believed = self.trust.is_believed(worker)
         standing = self.trust.standing(worker)
-        suspected = standing in ("quarantined", "banned")
+        suspected = self.trust.is_suspected(worker)
         if suspected and lease is None:
             return True  # of before it was quarantined
         index = self._batches.index(event.first)
@@ -275,8 +271,7 @@ class Auditing:
 
     def check_for(self, session: Session) -> Check | None:
         """What this session may check; it waits no more for anybody."""
-        trust, worker = self.trust, session.id.worker
-        if trust.standing(worker) not in ("new", "established"):
+        if self.trust.is_suspected(session.id.worker):
             return None
         for place, check in enumerate(self.waiting[:LOOKS]):
             if self._suits(check, session):

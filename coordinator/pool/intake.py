@@ -73,18 +73,18 @@ class Intake:
         """Let a result of so many steps count as far as it may: whether it does. `lease`, where it
         is out, is what it is of, `session`, where it is here, whose it is."""
         outcome: Outcome
-        auditing = self._auditing
-        if self._banned and event.session.worker in self._banned:
-            outcome, reason = "refused", f"banned: {self._banned[event.session.worker]}"
+        auditing, worker = self._auditing, event.session.worker
+        if self._banned and worker in self._banned:
+            outcome, reason = "refused", f"banned: {self._banned[worker]}"
         elif auditing is not None and (check := auditing.of(lease)) is not None:
             auditing.answered(check, event, lease, session)
             outcome, reason = DUPLICATE
-        elif event.kind == "centre" and auditing is not None and auditing.suspects(event):
-            outcome, reason = HELD_BACK
-        elif event.kind == "centre":
-            outcome, reason = self._take_centre(event, lease)
-        else:
+        elif event.kind != "centre":
             outcome, reason = self._take_members(event, lease, session, steps)
+        elif auditing is not None and auditing.trust.is_suspected(worker):
+            outcome, reason = HELD_BACK
+        else:
+            outcome, reason = self._take_centre(event, lease)
         if outcome == "accepted":
             self._keep(event, session)
             return True

@@ -64,6 +64,5 @@ class Sentences:
         undone = f"{again:,} directions of it are evaluated again"
         if late:
             undone += f", {late:,} late ones left out"
-        said = "quarantined" if standing == "quarantined" else "banned"
-        self._commands.append(Happened(f"{worker} is {said}: {reason}; {undone}"))
+        self._commands.append(Happened(f"{worker} is {standing}: {reason}; {undone}"))
         self._commands.append(Sentenced(worker))

@@ -110,6 +110,10 @@ class Trust:
         found = self.records.get(worker)
         return worker in self.trusted if found is None else found.standing == "established"
 
+    def is_suspected(self, worker: str) -> bool:
+        """Whether it was proved wrong, and has not made up for it, or is banned."""
+        return self.standing(worker) in ("quarantined", "banned")
+
     # Audits.
 
     def audited(self, worker: str, count: int, whole: bool) -> tuple[int, int] | None:
