@@ -205,19 +205,27 @@ def module(options: Options) -> Iterator[Figure]:
 def large(options: Options) -> Iterator[Figure]:
     """An MLP of about 1,000,000 parameters, 256 members: of Pendulum-v1, whose episodes have 200
     steps, and of CartPole-v1, where untrained members fall after 10."""
-    for environment, widths in (("Pendulum-v1", "3-512-1900-1"), ("CartPole-v1", "4-512-1900-2")):
-        what = subject(environment, LARGE, 0.5, normalized=False, theta=zeros)
-        row = f"{environment.split('-')[0]} MLP {widths}, {2 * LARGE_PAIRS} members"
-        ours = bench.Ours(what, environments.maker(what.spec.environment))
-        share = bench.shares(ours, LARGE_PAIRS)["noise"]
-        lanes = ours.lanes.count
-        ours.close()
-        yield Figure(row, "noise of all time", 0.0, 0.0, "", share, 0.10, most=True)
-    peak = asyncio.run(peak_of_a_child(what))
+    pendulum, poles = (
+        subject(environment, LARGE, 0.5, normalized=False, theta=zeros)
+        for environment in ("Pendulum-v1", "CartPole-v1")
+    )
+    row = f"CartPole MLP 4-512-1900-2, {2 * LARGE_PAIRS} members"
+    yield noise_share(f"Pendulum MLP 3-512-1900-1, {2 * LARGE_PAIRS} members", pendulum)[0]
+    figure, lanes = noise_share(row, poles)
+    yield figure
+    peak = asyncio.run(peak_of_a_child(poles))
     versions = 1
-    bound = 3 * what.spec.size * (lanes + versions) * 4 + 500_000_000
+    bound = 3 * poles.spec.size * (lanes + versions) * 4 + 500_000_000
     beside = f"memory allowed for {lanes} lanes, a version"
     yield Figure(row, beside, peak / 1e6, bound / 1e6, "MB", peak / bound, 1.0, most=True)
+
+
+def noise_share(row: str, what: bench.Subject) -> tuple[Figure, int]:
+    """Of all time, in building members from noise; and on how many lanes."""
+    ours = bench.Ours(what, environments.maker(what.spec.environment))
+    share, lanes = bench.shares(ours, LARGE_PAIRS)["noise"], ours.lanes.count
+    ours.close()
+    return Figure(row, "noise of all time", 0.0, 0.0, "", share, 0.10, most=True), lanes
 
 
 ROWS: dict[str, Callable[[Options], Iterator[Figure]]] = {

@@ -3,7 +3,7 @@
 # SHOAL_PYTHON names the Python to use; SHOAL_VENV where the environment lies (.venv), which belongs to
 # one clone alone: it is installed as editable, so another clone that names it takes it over.
 
-# Processes start faster where Python may keep what it has compiled.
+# Tests start hundreds of processes: without what Python keeps each would compile all modules anew.
 unset PYTHONDONTWRITEBYTECODE
 
 shoal_root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
