@@ -146,7 +146,10 @@ def cpu_seconds(pid: int) -> float:
 
 @contextmanager
 def running(*command: str) -> Iterator[Running]:
-    """The process, killed with all that it started if it is still there at the end."""
+    """The process, killed with all that it started if it is still there at the end.
+
+    Where the test fails meanwhile, what it said is printed.
+    """
     mark = uuid.uuid4().hex
     process = subprocess.Popen(
         [sys.executable, "-m", *command],
@@ -162,6 +165,9 @@ def running(*command: str) -> Iterator[Running]:
     run.start_reading()
     try:
         yield run
+    except BaseException:
+        print(f"{' '.join(command)}:", *run.lines, sep="\n")
+        raise
     finally:
         if process.poll() is None:
             process.kill()

@@ -21,6 +21,8 @@ from worker.evaluation.jobs import (
     join,
     split,
 )
+from worker.evaluation.lanes import Lanes
+from worker.policies import calls
 
 
 def probed(spec: RunSpec) -> Any:
@@ -65,6 +67,32 @@ def test_parts_are_joined_in_order_and_exactly():
     assert joined.lengths.tolist() == [[3, 4], [0, 0]]
     assert joined.observed == first.observed
     assert joined.failed == ((8, "bad"),)
+
+
+def test_nothing_is_left_to_compile_for_the_first_task():
+    """A worker is ready when it has tried itself out: whoever has a small share of a core would
+    else hold its first task, unfinished, for as long as the compiler takes."""
+
+    def compiled() -> set[Any]:
+        kernels = {kinds[0] for kinds in calls._entries}
+        return {(kernel, signature) for kernel in kernels for signature in kernel.signatures}
+
+    spec = run_spec("CartPole-v1", normalizer={"enabled": True})
+    found = probed(spec)
+    before = compiled()
+    normalization = Normalization.of(initial_state(spec.environment.observation.size, 2))
+    lanes = Lanes(spec, found.maker, found.lanes)
+    try:
+        evaluation = lanes.evaluate(
+            EvaluationJob("members", 0, 0, 4, sigma=0.1),
+            np.zeros(spec.size, np.float32),
+            Normalization.from_bytes(normalization.to_bytes()),
+            lambda take: None,
+        )
+    finally:
+        lanes.close()
+    assert np.isfinite(evaluation.returns).all() and evaluation.observed
+    assert compiled() == before
 
 
 def test_normalization_survives_the_way_to_another_process():

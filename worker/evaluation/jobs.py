@@ -104,13 +104,16 @@ class Normalization:
 
     @classmethod
     def from_bytes(cls, columns: tuple[bytes, bytes, bytes, bytes]) -> Normalization:
-        """What `to_bytes` gave."""
+        """What `to_bytes` gave.
+
+        Writable arrays, as those of `of` are: for others every kernel would be compiled anew.
+        """
         mean, inverse_deviation, shift, scale = columns
         return cls(
-            np.frombuffer(mean, np.float32),
-            np.frombuffer(inverse_deviation, np.float32),
-            np.frombuffer(shift, np.float64),
-            np.frombuffer(scale, np.float64),
+            np.frombuffer(mean, np.float32).copy(),
+            np.frombuffer(inverse_deviation, np.float32).copy(),
+            np.frombuffer(shift, np.float64).copy(),
+            np.frombuffer(scale, np.float64).copy(),
         )
 
     def to_bytes(self) -> tuple[bytes, bytes, bytes, bytes]:
