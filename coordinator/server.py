@@ -74,8 +74,8 @@ HERE_WITHIN = 0.3
 """Seconds in which an answer to `who` comes, so that many runs don't answer in one moment."""
 REMEMBER_SECONDS = 30.0
 """Between two notes of what is known of workers, where nobody's standing was decided."""
-GOODBYE_SECONDS = 3.0
-"""Seconds that a lost broker may take to come back to hear that the run has ended."""
+GOODBYE_SECONDS = 5.0
+"""Seconds that the broker may take, or a lost one to come back, to have heard how the run ended."""
 
 _LOGGER = logging.getLogger("shoal.coordinator")
 
@@ -163,6 +163,7 @@ class Server:
         self._lost_at = 0.0
         self._connected = asyncio.Event()
         self._overwritten = False
+        self._kept = asyncio.Event()
         self._answering: asyncio.TimerHandle | None = None
         self._contact = Contact(address, self._say)
         session = new_session()
@@ -361,7 +362,7 @@ class Server:
         if self._trial.hear(topic, payload):
             return
         parsed = topics.parse(topic)
-        if parsed is None or self._over.is_set():
+        if parsed is None or (self._over.is_set() and parsed.kind != "epoch"):
             return
         try:
             if parsed.kind == "epoch":
@@ -377,7 +378,9 @@ class Server:
     def _hear_epoch(self, payload: bytes) -> None:
         """What newcomers will hear: ours, that of who leads instead of us, or what has to go."""
         self._overwritten = not self._voice.announced(payload)
-        if self._overwritten:
+        if not self._overwritten:
+            self._kept.set()
+        elif not self._over.is_set():
             leader = self._leader
             heard = read_epoch(payload, leader.run, leader.authority)
             theirs = precedence(heard.epoch.number, heard.epoch.rank)
@@ -472,6 +475,7 @@ class Server:
 
     def _announce(self) -> None:
         """Tell everybody, newcomers included, who leads what and how it stands."""
+        self._kept.clear()
         if self._end is None:
             version = self._versions.get(self._versions.current.version)
             reason = self._pause or ""
@@ -538,12 +542,15 @@ class Server:
             await self._say_goodbye()
 
     async def _say_goodbye(self) -> None:
-        """Announce the end; a broker that is away just now gets some time to come back."""
+        """Announce the end; a broker that is away just now gets some time to come back.
+
+        It has the announcement once it tells us of it; to one that comes back, it is made again.
+        """
+        self._kept.clear()
         if self._connected.is_set():
             self._announce()
             self._beat()
-        else:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(GOODBYE_SECONDS):
-                    await self._connected.wait()  # which announces how the run stands
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                await self._kept.wait()
         await self._link.close()
