@@ -17,6 +17,7 @@ from protocol.disk import write_whole
 from protocol.errors import ShoalError
 from protocol.identity import Identity, digest_of, fingerprint
 from protocol.invites import invited_by, token_of
+from protocol.kept_json import DamagedJson, read_json
 
 Mode = Literal["open", "invite", "list"]
 MODES: tuple[Mode, ...] = ("open", "invite", "list")
@@ -76,9 +77,8 @@ def read_settings(directory: Path) -> Settings:
     if content is None:
         return Settings()
     try:
-        values = json.loads(content)
-        return Settings(MODES[MODES.index(values["mode"])], tuple(values["listed"]))
-    except (ValueError, TypeError, KeyError):
+        return read_json(content, Settings)
+    except DamagedJson:
         raise _damaged(directory / SETTINGS) from None
 
 
@@ -93,8 +93,8 @@ def read_invites(directory: Path) -> list[Invite]:
     if content is None:
         return []
     try:
-        return [Invite(**values) for values in json.loads(content)]
-    except (ValueError, TypeError):
+        return read_json(content, list[Invite])
+    except DamagedJson:
         raise _damaged(directory / INVITES) from None
 
 
@@ -126,8 +126,8 @@ def admitted_by(directory: Path) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for line in (_read(directory / ADMITTED) or "").splitlines():
         try:
-            id, worker = json.loads(line)
-        except (ValueError, TypeError):
+            id, worker = read_json(line, tuple[str, str])
+        except DamagedJson:
             continue  # cut short by a full disk
         found.setdefault(id, []).append(worker)
     return found

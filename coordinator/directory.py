@@ -22,6 +22,7 @@ from protocol.disk import write_whole
 from protocol.errors import ShoalError
 from protocol.frozen import Snapshots
 from protocol.identity import KEY_BYTES
+from protocol.kept_json import DamagedJson, read_json
 from protocol.spec import RunSpec, SpecError
 from protocol.topics import RUN_PATTERN
 
@@ -244,10 +245,10 @@ class RunDirectory:
     def remembered(self) -> BrokerChoice:
         """The broker that the run was led over last time. Raises `DirectoryError`."""
         try:
-            return BrokerChoice(**json.loads(self._broker_path.read_text(encoding="utf-8")))
+            return read_json(self._broker_path.read_bytes(), BrokerChoice)
         except FileNotFoundError:
             return BrokerChoice()
-        except (OSError, ValueError, TypeError) as error:
+        except (OSError, DamagedJson) as error:
             raise DirectoryError(
                 f"{self._broker_path} can't be read ({error}): remove it, and give --broker"
             ) from None
@@ -297,9 +298,9 @@ class RunDirectory:
         """The last line of metrics about an update; empty where there is none."""
         with contextlib.suppress(OSError):
             for line in reversed(_tail(self._metrics_path).splitlines()):
-                with contextlib.suppress(ValueError):
-                    values = json.loads(line)
-                    if isinstance(values, dict) and values.get("kind") == "update":
+                with contextlib.suppress(DamagedJson):
+                    values = read_json(line, dict[str, Any])
+                    if values.get("kind") == "update":
                         return values
         return {}
 

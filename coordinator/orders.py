@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import fcntl
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 from coordinator.pool.events import Audit, Ban, Rely, Unban
 from protocol.errors import ShoalError
+from protocol.kept_json import DamagedJson, read_json
 
 Order = Audit | Ban | Rely | Unban
 ORDERS: dict[str, type[Audit] | type[Ban] | type[Rely] | type[Unban]] = {
@@ -48,10 +50,21 @@ def take(path: Path) -> list[Order]:
     return [order for order in map(_read, lines) if order is not None]
 
 
+@dataclass(frozen=True)
+class _Said:
+    """A line."""
+
+    order: str
+    worker: str
+    reason: str = ""
+
+
 def _read(line: str) -> Order | None:
     try:
-        said = json.loads(line)
-        kind, worker = ORDERS[said["order"]], str(said["worker"])
-        return Ban(worker, str(said["reason"])) if kind is Ban else kind(worker)  # type: ignore[call-arg]
-    except (ValueError, KeyError, TypeError):
+        said = read_json(line, _Said)
+    except DamagedJson:
         return None
+    kind = ORDERS.get(said.order)
+    if kind is None:
+        return None
+    return Ban(said.worker, said.reason) if kind is Ban else kind(said.worker)  # type: ignore[call-arg]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from coordinator import log as update_log
 from coordinator.directory import RunDirectory
-from coordinator.log import DamagedError, EvaluationRow, LogReader, UpdateLog
+from coordinator.log import DamagedError, EvaluationRow, LogReader, UpdateLog, UpdateRow
 from coordinator.pool import acceptance
 from coordinator.pool.acceptance import BEGINNING, Standing
 from coordinator.pool.confidence import lowest
@@ -362,12 +362,8 @@ def _said(name: ResultName) -> str:
 def _used(spec: RunSpec, log: LogReader, kept: Sequence[Kept]) -> tuple[tuple[int, int], ...]:
     """What the last updates have used of batches that late results may still count for."""
     first = max(log.base, log.version - spec.pool.max_staleness)
-    # They were proved when they came into the log.
-    updates = [peek_signed(payload) for payload in log.updates(first, log.version)]
-    return used(
-        [update for update in updates if isinstance(update, Update)],
-        [result.arrived for result in kept],
-    )
+    updates = [_peeked(log, row) for row in log.rows(first, log.version)]
+    return used(updates, [result.arrived for result in kept])
 
 
 def _standing(
@@ -385,11 +381,21 @@ def _reverts(log: LogReader) -> Iterator[bool]:
     end = log.version
     while end > log.base:
         first = max(log.base, end - LOOKED_BACK)
-        for payload in reversed(log.updates(first, end)):
-            # It was proved when it came into the log.
-            update = peek_signed(payload)
-            yield isinstance(update, Update) and update.reverts
+        for row in reversed(list(log.rows(first, end))):
+            yield _peeked(log, row).reverts
         end = first
+
+
+def _peeked(log: LogReader, row: UpdateRow) -> Update:
+    """The update of a row, which was proved when it came into the log. Raises `LogError`."""
+    try:
+        update = peek_signed(row.payload)
+        if isinstance(update, Update):
+            return update
+        reason = "it is another message"
+    except WireError as error:
+        reason = str(error)
+    raise _damaged(log, row.version, reason)
 
 
 def _unjudged(spec: RunSpec, version: int, judged: Sequence[CentreJudged]) -> tuple[int, ...]:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from dataclasses import dataclass, field
-from typing import Any, get_args
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import msgspec
 
 from coordinator.log import TRUST, LogReader
-from coordinator.trust import Standing, Trust
+from coordinator.trust import Record, Trust
+from protocol.kept_json import DamagedJson, read_json
 
 
 @dataclass(frozen=True)
@@ -15,6 +19,14 @@ class Kept:
     """Records of workers as plain values, and who is trusted."""
 
     workers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    trusted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Said:
+    """What lies in the log; each record is judged by itself."""
+
+    workers: dict[str, msgspec.Raw] = field(default_factory=dict)
     trusted: tuple[str, ...] = ()
 
 
@@ -30,15 +42,14 @@ def read(log: LogReader) -> Kept:
     """
     noted = log.noted(TRUST)
     try:
-        said = json.loads(noted) if isinstance(noted, str) else {}
-        workers = {
-            str(worker): dict(record)
-            for worker, record in said.get("workers", {}).items()
-            if record["standing"] in get_args(Standing)
-        }
-        return Kept(workers, tuple(map(str, said.get("trusted", ()))))
-    except (ValueError, TypeError, KeyError, AttributeError):
+        said = read_json(noted, _Said) if isinstance(noted, str) else _Said()
+    except DamagedJson:
         return Kept()
+    workers: dict[str, dict[str, Any]] = {}
+    for worker, values in said.workers.items():
+        with contextlib.suppress(DamagedJson):  # it begins anew
+            workers[worker] = asdict(read_json(bytes(values), Record))
+    return Kept(workers, said.trusted)
 
 
 def take_up(trust: Trust, kept: Kept) -> None:

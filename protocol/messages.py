@@ -33,6 +33,8 @@ MAX_FAILURES = 256
 """Directions that a result can tell to have failed."""
 MAX_FAILURE_REASON = 200
 """Characters of why one of them did."""
+LONGEST_MISTAKE = 200
+"""Characters of what is wrong with a message, which may repeat what a stranger wrote."""
 
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]
 Version = Annotated[int, msgspec.Meta(ge=0, le=2**40)]
@@ -515,7 +517,7 @@ def decode(data: bytes) -> AnyMessage:
     try:
         message: AnyMessage = msgspec.convert(raw, kind, builtin_types=(bytes,))
     except msgspec.ValidationError as error:
-        raise WireError(str(error)) from None
+        raise WireError(str(error)[:LONGEST_MISTAKE]) from None
     if isinstance(message, Update):
         _check_update(message)
     if isinstance(message, Update | Epoch):

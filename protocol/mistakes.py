@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import msgspec
 
 LONGEST_VALUE = 60
-"""Characters of a wrong value that are shown."""
+"""Characters of a wrong value, or of a wrong name, that are shown."""
 
 _WORDS = {
     "int": "a whole number",
@@ -159,7 +159,7 @@ def _either(choices: list[str]) -> str:
 
 def _shown(value: Any) -> str:
     shown = "true" if value is True else "false" if value is False else repr(value)
-    return shown if len(shown) <= LONGEST_VALUE else f"{shown[: LONGEST_VALUE - 3]}..."
+    return _shortened(shown)
 
 
 def _shown_path(keys: list[str]) -> str:
@@ -174,4 +174,9 @@ def _shown_path(keys: list[str]) -> str:
 
 
 def _join(path: str, key: str) -> str:
+    key = _shortened(key)
     return f"{path}.{key}" if path else key
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."

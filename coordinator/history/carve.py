@@ -24,6 +24,7 @@ _MOST_BYTES = 1 << 20
 """Of a row: an update fits a message of 256 KiB."""
 _INTEGERS = {1: 1, 2: 2, 3: 3, 4: 4, 5: 6, 6: 8}
 _UPDATE_CELLS = 7
+_MOST_CELLS = 11
 
 
 Image = tuple[int, bytes]
@@ -128,6 +129,8 @@ def _record(payload: bytes) -> list[Cell]:
     while place < end:
         kind, place = _varint(payload, place)
         kinds.append(kind)
+        if len(kinds) > _MOST_CELLS:
+            raise ValueError("more values than a row of any table has")
     cells: list[Cell] = []
     for kind in kinds:
         size = _size(kind)

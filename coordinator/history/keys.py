@@ -20,6 +20,7 @@ from coordinator.history.past import HistoryError, known_keys, opened, unused
 from coordinator.log import EPOCH, UpdateLog
 from protocol.authority import Authority
 from protocol.identity import KEY_BYTES, Identity, IdentityError, run_belongs_to
+from protocol.kept_json import read_json
 from protocol.packing import WireError
 
 _FORMAT = "shoal-key-backup-1"
@@ -47,6 +48,18 @@ class Backup:
     identity: Identity
     secret: bytes
     authority: Authority
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """What lies in the file of one; bytes as hexadecimal digits."""
+
+    format: str
+    run: str
+    root: str
+    key: str
+    secret: str
+    charters: list[str]
 
 
 def home_key(home: str) -> Path:
@@ -163,22 +176,21 @@ def read_backup(file: Path) -> Backup:
     with _explained(file), file.open("rb") as opened_file:
         data = opened_file.read(_MOST_BYTES)
     try:
-        content = json.loads(data)
-        if content["format"] != _FORMAT:
+        content = read_json(data, _Content)
+        if content.format != _FORMAT:
             raise ValueError("another format")
-        identity = Identity(bytes.fromhex(content["key"]))
-        secret = bytes.fromhex(content["secret"])
+        identity = Identity(bytes.fromhex(content.key))
+        secret = bytes.fromhex(content.secret)
         if len(secret) != KEY_BYTES:
             raise ValueError("a secret of another length")
-        charters = [bytes.fromhex(charter) for charter in content["charters"]]
-        root = bytes.fromhex(content["root"])
-        authority = Authority.read(content["run"], root, charters)
-    except (ValueError, LookupError, TypeError, AttributeError, WireError) as error:
+        charters = [bytes.fromhex(charter) for charter in content.charters]
+        authority = Authority.read(content.run, bytes.fromhex(content.root), charters)
+    except (ValueError, WireError) as error:
         raise HistoryError(
             f"{file} is no backup of a run's key ({type(error).__name__}: {error}): give a file "
             "that `shoal key backup` wrote"
         ) from None
-    return Backup(content["run"], identity, secret, authority)
+    return Backup(content.run, identity, secret, authority)
 
 
 def _next_epoch(last: int, authority: Authority) -> int:

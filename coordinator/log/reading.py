@@ -40,6 +40,9 @@ from coordinator.log.schema import (
 
 _PAGE_ROWS = 64
 """Updates that a reader has in memory at once."""
+_UNREADABLE = (sqlite3.Error, OSError, MemoryError, UnicodeError)
+"""What comes of a file that can't be read, or is damaged: a length that lies, or a name in SQLite's
+own words that is no text any more."""
 _OF_THE_DISK = (
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,
@@ -133,11 +136,8 @@ class LogReader:
 
         They may be large: see `UpdateLog.size` first.
         """
-        with self._lock, self._explained("can't be read"):
-            query = (
-                "SELECT payload FROM updates WHERE version >= ? AND version < ? ORDER BY version"
-            )
-            return [payload for (payload,) in self._connection.execute(query, (first, end))]
+        query = "SELECT payload FROM updates WHERE version >= ? AND version < ? ORDER BY version"
+        return [payload for (payload,) in self._all(query, (first, end), (bytes,))]
 
     def evaluations(self) -> list[EvaluationRow]:
         """All evaluations of the centre, in the order of versions."""
@@ -231,7 +231,7 @@ class LogReader:
                     rows.append(UpdateRow(*row))
             except sqlite3.ProgrammingError as error:
                 raise LogError(f"the log {self._path} can't be read ({error})") from None
-            except (sqlite3.Error, MemoryError) as error:
+            except _UNREADABLE as error:
                 if not rows and count == 1:
                     raise self._damage(version, _words(error)) from None
         # Python asks for the row after the one that it returns.
@@ -248,7 +248,7 @@ class LogReader:
     def _explained(self, problem: str, remedy: str = "") -> Iterator[None]:
         try:
             yield
-        except (sqlite3.Error, OSError, MemoryError) as error:
+        except _UNREADABLE as error:
             if not remedy and _is_of_the_disk(error):
                 remedy = "free the disk, or see to it"
             remedy = remedy or f"run `shoal repair {self._directory}`"

@@ -79,7 +79,7 @@ def parse(raw: Mapping[str, Any]) -> RunSpec:
     spoken = raw.get("protocol", PROTOCOL_VERSION)
     if spoken != PROTOCOL_VERSION:
         raise SpecError(
-            f"the run speaks protocol {spoken!r}, this Shoal speaks {PROTOCOL_VERSION}: "
+            f"the run speaks protocol {repr(spoken)[:40]}, this Shoal speaks {PROTOCOL_VERSION}: "
             "install the version of Shoal that the run needs"
         )
     try:

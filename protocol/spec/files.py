@@ -28,8 +28,10 @@ def load(path: Path) -> dict[str, Any]:
         raise SpecError(f"no run file {path}; give a TOML file or an environment id") from None
     except (OSError, UnicodeDecodeError) as error:
         raise SpecError(f"can't read the run file {path}: {error}") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # an integer of thousands of digits among them
         raise SpecError(f"{path} is not valid TOML: {error}; mend that line") from None
+    except RecursionError:
+        raise SpecError(f"{path} has values too deep in one another: use fewer levels") from None
 
 
 def merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
@@ -52,7 +54,7 @@ def settings(assignments: Iterable[str]) -> dict[str, Any]:
         keys = path.strip().split(".")
         if not equals or not all(re.fullmatch(r"\w+", key, re.ASCII) for key in keys):
             raise SpecError(
-                f"--set {assignment!r} is not of the form section.field=value, "
+                f"--set {assignment[:80]!r} is not of the form section.field=value, "
                 "for example --set strategy.sigma=0.05"
             )
         nested = _toml_or_text(text.strip())
@@ -65,7 +67,7 @@ def settings(assignments: Iterable[str]) -> dict[str, Any]:
 def _toml_or_text(text: str) -> Any:
     try:
         table = tomllib.loads(f"value = {text}")
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         return text
     return table["value"] if len(table) == 1 else text
 

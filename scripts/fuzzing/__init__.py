@@ -1,0 +1,1 @@
+"""Mutated and random payloads for everything here that reads what others wrote."""
