@@ -1,17 +1,17 @@
-"""Every test of the contract runs against every broker that Shoal can start."""
+"""Every test of the contract runs against every broker that Shoal can start, and some others."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from itertools import cycle
 from pathlib import Path
 
 import pytest
 
-from coordinator.broker import BrokerLimits, open_broker
-from coordinator.broker.mosquitto import MosquittoBroker
-from tests.contract.brokers import KINDS, require
+from coordinator.broker import BrokerLimits
+from tests.contract.brokers import CONTRACT, FAULTS, KINDS, OTHERS, Served, require, served
 from tests.contract.raw import Message, RawClient
 
 LIMITS = BrokerLimits(
@@ -19,7 +19,20 @@ LIMITS = BrokerLimits(
 )
 
 
-@pytest.fixture(params=KINDS)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What needs a `broker` gets each of the contract, or the one that is there instead."""
+    if "kind" in metafunc.fixturenames:
+        every = ("other",) if OTHERS else CONTRACT
+        kinds = every if "broker" in metafunc.fixturenames else KINDS
+        test = metafunc.definition.originalname
+        marks = [
+            pytest.mark.skip(FAULTS[one, test]) if (one, test) in FAULTS else () for one in kinds
+        ]
+        params = [pytest.param(one, marks=mark) for one, mark in zip(kinds, marks, strict=True)]
+        metafunc.parametrize("kind", params, indirect=True)
+
+
+@pytest.fixture
 def kind(request: pytest.FixtureRequest) -> str:
     """Name a broker that is installed."""
     require(request.param)
@@ -29,11 +42,16 @@ def kind(request: pytest.FixtureRequest) -> str:
 class Broker:
     """The broker under test and the clients that a test has made."""
 
-    def __init__(self, kind: str, url: str, process_id: int, clients: AsyncExitStack) -> None:
+    def __init__(self, kind: str, served: Served, clients: AsyncExitStack) -> None:
         self.kind = kind
-        self.url = url
-        self._process_id = process_id
+        self.served = served
+        self._urls = cycle(served.urls)
         self._clients = clients
+
+    @property
+    def url(self) -> str:
+        """Where the next client goes."""
+        return next(self._urls)
 
     async def open(self) -> RawClient:
         """Return a TCP connection that has said nothing."""
@@ -53,7 +71,10 @@ class Broker:
 
     def memory(self) -> int:
         """Return the resident bytes of the process that the broker is in."""
-        pages = int(Path(f"/proc/{self._process_id}/statm").read_text().split()[1])
+        process_id = self.served.process_id()
+        if not process_id:
+            pytest.skip("the broker's memory can't be seen from here")
+        pages = int(Path(f"/proc/{process_id}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     def _kept(self, client: RawClient) -> RawClient:
@@ -64,12 +85,5 @@ class Broker:
 @pytest.fixture
 async def broker(kind: str, tmp_path: Path) -> AsyncIterator[Broker]:
     """Run a broker of `kind` with small limits on a free port of the loopback."""
-    async with (
-        open_broker(kind, log_directory=tmp_path, limits=LIMITS) as running,
-        AsyncExitStack() as clients,
-    ):
-        process_id = os.getpid()
-        if isinstance(running, MosquittoBroker):
-            assert running.process_id is not None
-            process_id = running.process_id
-        yield Broker(kind, running.url, process_id, clients)
+    async with served(kind, tmp_path, LIMITS) as running, AsyncExitStack() as clients:
+        yield Broker(kind, running, clients)

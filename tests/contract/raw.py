@@ -8,6 +8,9 @@ import struct
 from typing import NamedTuple, Self
 from urllib.parse import urlsplit
 
+from protocol.address import parse_address
+from protocol.dial import dial
+
 DEADLINE = 8.0
 """For what must happen; nothing waits this long unless the test fails."""
 
@@ -66,8 +69,17 @@ def connect_packet(
     return packet(CONNECT, text("MQTT") + bytes((4, flags)) + struct.pack("!H", keepalive) + body)
 
 
+class _Protocol(asyncio.StreamReaderProtocol):
+    transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        super().connection_made(transport)
+
+
 class RawClient:
-    """One TCP connection; messages that arrive between answers are kept in `messages`."""
+    """One connection; messages that arrive between answers are kept in `messages`."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -78,13 +90,15 @@ class RawClient:
 
     @classmethod
     async def open(cls, url: str) -> Self:
-        """Connect the socket, with TLS where the URL says so, and say nothing yet."""
-        parts = urlsplit(url)
-        context = None
-        if parts.scheme == "mqtts":
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        return cls(*await asyncio.open_connection(parts.hostname, parts.port, ssl=context))
+        """Connect the socket, with what the URL says around it, and say nothing yet."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        reader = asyncio.StreamReader()
+        protocol = _Protocol(reader)
+        await dial(protocol, parse_address(url), context)
+        assert protocol.transport is not None
+        loop = asyncio.get_running_loop()
+        return cls(reader, asyncio.StreamWriter(protocol.transport, protocol, reader, loop))
 
     @classmethod
     async def connect(
@@ -180,6 +194,11 @@ class RawClient:
                     pass
             except ConnectionError:
                 pass
+
+    def stop_reading(self) -> None:
+        """Let what comes pile up."""
+        transport = self.writer.transport
+        getattr(transport, "_outer", transport).pause_reading()  # beneath a WebSocket
 
     def abort(self) -> None:
         """Vanish as a killed process does."""

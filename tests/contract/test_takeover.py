@@ -26,7 +26,7 @@ async def test_a_link_yields_a_contested_identifier_and_works_on(broker: Broker)
         client_id="contested",
         on_message=lambda topic, payload: heard.put_nowait(payload),
         on_connected=connections.put_nowait,
-        subscriptions={"t": 1},
+        subscriptions={"shoal/1/t": 1},
         random=Impatient(),
     )
     running = asyncio.ensure_future(link.run())
@@ -35,7 +35,7 @@ async def test_a_link_yields_a_contested_identifier_and_works_on(broker: Broker)
             assert await connections.get()
             other = await broker.client("contested")
             assert not await connections.get()
-            await other.publish("t", b"both are here", qos=1)
+            await other.publish("shoal/1/t", b"both are here", qos=1)
             assert await heard.get() == b"both are here"
             await other.ping()
             assert link.connected and connections.empty()

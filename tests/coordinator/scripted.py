@@ -225,6 +225,7 @@ class ScriptedWorker:
         self.link = Link(
             parse_address(url),
             client_id=client_id(worker, self.session),
+            name=worker,
             on_message=self._hear,
             on_connected=self._connected,
             will=Will(topics.status(run, worker, self.session), bye, 1, False),
