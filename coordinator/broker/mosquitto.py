@@ -43,7 +43,9 @@ _QUEUED_PACKETS = 1000
 """At QoS 0 mosquitto bounds a client's queue by packets alone, so these are few."""
 
 _UNACKNOWLEDGED_PACKETS = 5000
-"""At QoS 1 bytes are bounded too; a burst of results must not run over, for it is lost then."""
+_QUEUED_BYTES = 64 * 1024 * 1024
+"""At QoS 1 bytes are bounded too; a burst of results must not run over, for it is lost then. Only
+who leads and who stands by subscribe so: a thousand results of 64 KiB."""
 
 _MEMORY_BYTES = 1024 * 1024 * 1024
 
@@ -138,7 +140,7 @@ class MosquittoBroker:
         self._host = host
         self._port = port
         self._host_port: int | None = None
-        self._limits = limits or BrokerLimits(connections=_CONNECTIONS)
+        self._limits = limits or BrokerLimits(connections=_CONNECTIONS, queue_bytes=_QUEUED_BYTES)
         self._log_directory = log_directory
         self._tls = tls
         self._rules = rules
