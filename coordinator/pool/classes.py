@@ -34,6 +34,10 @@ class Classes:
         """How many workers of a class are here."""
         return len(self._sessions.get(numeric, ())) if numeric else 0
 
+    def of(self, worker: str) -> Iterable[bytes]:
+        """The classes of a worker that is here."""
+        return [numeric for numeric in self._classes.get(worker, ()) if numeric != ALL]
+
     def believed(self, numeric: bytes) -> int:
         """How many of them are believed."""
         return self._believed[numeric]

@@ -12,6 +12,7 @@ import msgspec
 from coordinator.pool.acceptance import Acceptance
 from coordinator.pool.auditing import Auditing
 from coordinator.pool.batches import Batches
+from coordinator.pool.checks import Check
 from coordinator.pool.course import Course
 from coordinator.pool.evaluations import Evaluations
 from coordinator.pool.events import Command, SendTask, SessionId
@@ -37,6 +38,8 @@ held back by a network."""
 MOST_HOLDERS = 4
 """Sessions that are at the same units at once, at most: what breaks its workers must not break all
 who wait."""
+LOOKS = 16
+"""Newcomers, and ranges of free units, that are looked at to see whether one is for the other."""
 SOONER = 2.0
 """Times as soon as what it is a copy of a copy must be expected: it costs messages and somebody's
 core."""
@@ -93,7 +96,7 @@ class Dispatch:
 
     def has_offers(self) -> bool:
         """Whether anything is free."""
-        if self._auditing is not None and self._auditing.waiting:
+        if self._auditing is not None and self._auditing.has_checks:
             return True
         wanted = self._members_wanted()
         return bool(self._offers(wanted)) or (wanted and self.room_ahead > 0)
@@ -106,7 +109,7 @@ class Dispatch:
     def feed_idle(self, now: float) -> None:
         """Offer work to those who have none, first to those who have returned some."""
         self.feed_waiting(self._roster.idle, now)
-        room = self._room_for_newcomers(now)
+        room = self._room_for_newcomers(now) or self._auditing is not None
         if room and self._roster.newcomers:
             self.feed_waiting(self._roster.newcomers, now)
 
@@ -166,7 +169,9 @@ class Dispatch:
         if auditing is not None:
             if worker in claim.range.avoid:
                 return False  # it may be held back of this worker, for others
-            if lease.kind == "centre" and not auditing.may_judge(worker, now):
+            if auditing.stands_behind(worker):
+                return False
+            if lease.kind == "centre" and not auditing.may_judge(worker):
                 return False
         pacing = self._leases.pacing(session, lease.kind, now)
         count = min(claim.left, max(1, pacing.fill, int(self._minimum_seconds / pacing.unit)))
@@ -193,12 +198,21 @@ class Dispatch:
     def _lease_something(self, session: Session, now: float) -> bool:
         """The most useful first: what the run waits for, then what it will need."""
         auditing = self._auditing
-        if auditing is not None and auditing.waiting and self._lease_check(auditing, session, now):
+        if auditing is None:
+            return self._lease_work(session, now)
+        if auditing.checks.waiting and self._lease_check(session, auditing.check_for(session), now):
             return True
+        if not auditing.stands_behind(session.id.worker) and self._lease_work(session, now):
+            return True
+        return not session.leases and self._lease_check(session, auditing.trial_for(session), now)
+
+    def _lease_work(self, session: Session, now: float) -> bool:
+        """Lease to this session what counts."""
+        auditing = self._auditing
         wanted = self._members_wanted()
         # As a rule nothing is free but what is begun early, where that is.
         offers = self._offers(wanted)
-        if auditing is not None and not auditing.may_judge(session.id.worker, now):
+        if auditing is not None and not auditing.may_judge(session.id.worker):
             offers = [offer for offer in offers if offer.kind != "centre"]
         for offer in offers:
             pacing = self._leases.pacing(session, offer.kind, now)
@@ -209,17 +223,16 @@ class Dispatch:
         room = self._batches.early_room(self._course.updating)
         return room > 0 and self._lease_early(session, room, now)
 
-    def _lease_check(self, auditing: Auditing, session: Session, now: float) -> bool:
-        """Lease to this session what somebody else evaluated, if it is the one to check that."""
-        check = auditing.check_for(session)
-        if check is None:
+    def _lease_check(self, session: Session, check: Check | None, now: float) -> bool:
+        """Lease to this session a check that is for it, if there is one."""
+        if check is None or self._auditing is None:
             return False
         claim = check.work.claim(check.count, session.id.worker, self._roster.eligible)
         if claim is None:
             return False
         lease = self._leases.issue(session, check.kind, check.version, check.work, claim, now)
-        auditing.leased(check, lease)
-        self._hand_over(session, lease)
+        self._auditing.checks.leased(check, lease)
+        self._send_task(session, lease)
         return True
 
     def _offers(self, wanted: bool) -> list[Offer]:
@@ -309,15 +322,13 @@ class Dispatch:
             size = min(size, self._room_for_newcomers(now))
         elif pacing.fill and self._roster.newcomers:
             # Its full lanes may take all that there is, batch after batch.
-            size = min(size, offer.work.unleased.total - self._room_for_newcomers(now))
+            size = min(size, offer.work.unleased.total - self._left_to_newcomers(offer.work, now))
         if size <= 0:
             return False
         worker = session.id.worker
         claim = offer.work.claim(size, worker, self._roster.eligible)
-        forgives = self._auditing is None or not self._auditing.awaits_others(worker, now)
-        if claim is None and forgives and not session.leases and not offer.work.has_failing:
-            # Nobody idles beside work that it once failed where no other has room for it; only a
-            # failing episode has to wait for somebody else.
+        if claim is None and not session.leases and self._forgives(worker, offer.work):
+            # Nobody idles beside work that it once failed where no other has room for it.
             claim = offer.work.claim(size, worker, self._roster.roomy_workers)
         if claim is None:
             return False
@@ -326,6 +337,14 @@ class Dispatch:
         )
         self._hand_over(session, lease)
         return True
+
+    def _forgives(self, worker: str, work: Work) -> bool:
+        """Whether a worker may have again what it failed, or what is held back of it: a failing
+        episode has to wait for somebody else, and a newcomer's word for as long as others work."""
+        auditing = self._auditing
+        if auditing is None or auditing.trust.is_believed(worker):
+            return not work.has_failing
+        return not auditing.awaits_others(worker)
 
     def _hand_over(self, session: Session, lease: Lease) -> None:
         """Send the session the task of its new lease; of a newcomer it is noted."""
@@ -339,6 +358,15 @@ class Dispatch:
         room = self._newcomers.room(now)
         self._roster.trying = len(self._newcomers)
         return room if self._roster.known_takers else MAX_TASK_DIRECTIONS
+
+    def _left_to_newcomers(self, work: Work, now: float) -> int:
+        """Units of this work that are not for others: none where no newcomer may have them."""
+        if self._auditing is not None and self._auditing.has_established:
+            return 0
+        waiting = [session.id.worker for session in islice(self._roster.newcomers.values(), LOOKS)]
+        if not any(not part.avoid.issuperset(waiting) for part in islice(work.unleased, LOOKS)):
+            return 0
+        return self._room_for_newcomers(now)
 
     def first_returned(self, lease: Lease) -> None:
         """The first lease of a session came back."""

@@ -76,7 +76,7 @@ class Intake:
         auditing, worker = self._auditing, event.session.worker
         if self._banned and worker in self._banned:
             outcome, reason = "refused", f"banned: {self._banned[worker]}"
-        elif auditing is not None and (check := auditing.of(lease)) is not None:
+        elif auditing is not None and (check := auditing.checks.of(lease)) is not None:
             auditing.answered(check, event, lease, session)
             outcome, reason = DUPLICATE
         elif event.kind != "centre":

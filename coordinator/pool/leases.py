@@ -114,6 +114,11 @@ class Leases:
         """Times its own steps that full lanes of this session take in the time of the lease."""
         return as_full(lease.count, self._fill(lease.kind, session)) / lease.count
 
+    @property
+    def median_seconds(self) -> float:
+        """That tasks take; 0 while none is measured."""
+        return self._durations.median or 0.0
+
     def is_free(self, task: int) -> bool:
         """Whether a lease of the past may have this number again: it is not out, nor to come."""
         return 0 < task < self.next_task and task not in self.out

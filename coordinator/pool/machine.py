@@ -378,7 +378,7 @@ class Pool:
         self._batches.look_again()
         self._failures.retry(now)
         if self._auditing is not None:
-            self._auditing.look()
+            self._auditing.look(now)
             self._sentences.carry_out(now)
         if not self._course.deaf:
             self._failures.run_out(now)

@@ -21,12 +21,13 @@ PART = 4
 audited at the same cost."""
 DOUBTFUL = 5
 """Next tasks that are audited of who was in a dispute that nobody could decide."""
-AGAINST, BLIND = 0.15, 0.5
-"""Of how many pairs somebody whose returns point the other way, and somebody whose returns say
-nothing, are of one mind with a worker of another numeric class."""
+AGAINST, BLIND, LIKE = 0.15, 0.5, 0.75
+"""Of how many pairs somebody whose returns point the other way, somebody whose returns say nothing,
+and somebody honest are of one mind with a worker of another numeric class."""
 SURE = math.log(1e6)
-"""Logarithm of how much likelier the first must be than the second: whose returns say nothing comes
-to it once in a million pairs, an honest worker practically never (Page's cumulative sums, 1954)."""
+"""Logarithm of how much likelier the first, or the last, must be than the second: whose returns say
+nothing comes to it once in a million pairs, an honest worker to the first practically never (Page's
+cumulative sums, 1954)."""
 MOST_VOICES = 32
 """Workers whose latest comparisons with one worker are remembered."""
 MOST_KNOWN = 100_000
@@ -53,6 +54,8 @@ class Record:
     odds: float = 0.0
     """logarithm of how much likelier it is that its returns point the other way than that they say
     nothing, by those pairs"""
+    likeness: float = 0.0
+    """likewise, that it is honest"""
     offences: int = 0
     """disputes that it lost, and proofs by statistics"""
     doubtful: int = 0
@@ -137,19 +140,26 @@ class Trust:
             record.drawn = math.floor(record.drawn) + 1.0 + self._draws.random()
         return self._draws.randrange(count - size + 1), size
 
-    def confirmed(self, worker: str, by: str, electorate: int) -> bool:
+    def was_compared(self, worker: str, by: str) -> bool:
+        """Whether a worker was compared with another one lately."""
+        return by in self._voices.get(worker, ())
+
+    def confirmed(self, worker: str, by: str, electorate: int, exact: bool = True) -> bool:
         """Another worker got the same as this one in a task: whether it is established by that.
 
-        So few who confirm each other can't establish themselves: of the `electorate`, all who could
-        speak for it, more than half have to, or `LEAD` more than speak against it.
+        Where that is not `exact`, as they are of different numeric classes, it is the statistics of
+        `compared` that have to be sure. So few who confirm each other can't establish themselves:
+        of the `electorate`, all who could speak for it, more than half have to, or `LEAD` more than
+        speak against it.
         """
         record = self.record(worker)
         record.audits += 1
         self._hear(worker, by, speaks_for=True)
         if record.standing not in ("new", "quarantined"):
             return False
-        record.confirmed += 1
-        if record.confirmed < (PROBATION if record.standing == "new" else AMENDS):
+        record.confirmed += exact
+        needed = PROBATION if record.standing == "new" else AMENDS
+        if record.confirmed < needed and record.likeness * PROBATION < SURE * needed:
             return False
         voices = self._voices[worker].values()
         speak_for = sum(voices)
@@ -177,9 +187,9 @@ class Trust:
             self._hear(worker, by, speaks_for=alike > unlike)
         record.alike += alike
         record.unlike += unlike
-        gain = alike * math.log(AGAINST / BLIND) + unlike * math.log((1 - AGAINST) / (1 - BLIND))
-        # What spoke for it in the past must not outweigh what it does from now on.
-        record.odds = max(0.0, record.odds + gain)
+        # What spoke for it, or against it, in the past must not outweigh what it does from now on.
+        record.odds = max(0.0, record.odds + _gain(alike, unlike, AGAINST))
+        record.likeness = max(0.0, record.likeness + _gain(alike, unlike, LIKE))
         if record.odds < SURE or worker in self.trusted:
             return False
         voices = self._voices.get(worker, {}).values()
@@ -204,7 +214,7 @@ class Trust:
         banned the next."""
         record = self.record(worker)
         record.offences += 1
-        record.confirmed, record.odds, record.reason = 0, 0.0, reason
+        record.confirmed, record.odds, record.likeness, record.reason = 0, 0.0, 0.0, reason
         self._voices.pop(worker, None)
         first = record.offences == 1 and record.standing != "banned"
         record.standing = "quarantined" if first else "banned"
@@ -251,3 +261,8 @@ class Trust:
             self.records[worker] = record
             if record.standing == "banned":
                 self._banned[worker] = record.reason
+
+
+def _gain(alike: int, unlike: int, likely: float) -> float:
+    """Logarithm of how much likelier it makes it that so many pairs are alike, than BLIND."""
+    return alike * math.log(likely / BLIND) + unlike * math.log((1 - likely) / (1 - BLIND))

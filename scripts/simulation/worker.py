@@ -21,6 +21,7 @@ from coordinator.pool.events import (
     SendTask,
     SessionId,
 )
+from coordinator.pool.sizing import as_full
 from protocol.messages import Part, ResultName
 from scripts.simulation.agenda import Agenda
 from scripts.simulation.environments import Environment, Played
@@ -60,6 +61,8 @@ class Traits:
     """seconds that a direction which fails takes it: it ends its process twice"""
     numeric: bytes = b""
     """its numeric class"""
+    lanes: int = 0
+    """episodes that take about as long together as a few of them; 0: it has none"""
 
 
 @dataclass(eq=False)
@@ -69,7 +72,7 @@ class Evaluation:
     task: SendTask
     returns: NDArray[np.float64]
     lengths: NDArray[np.int64]
-    ends: NDArray[np.int64]
+    ends: NDArray[np.int64] | NDArray[np.float64]
     """steps after which each unit is finished"""
     since: float
     """when `steps` was right"""
@@ -138,7 +141,14 @@ class Worker:
             held.insert(0, self._current.task)
         leases = tuple(HeldLease(t.task, t.kind, t.version, t.first, t.count) for t in held)
         traits = self.traits
-        return Joined(self.id, traits.credit, traits.declared, leases, numeric=traits.numeric)
+        return Joined(
+            self.id,
+            traits.credit,
+            traits.declared,
+            leases,
+            lanes=traits.lanes,
+            numeric=traits.numeric,
+        )
 
     def send_again(self) -> None:
         """Send all results that were not answered, as after each welcome."""
@@ -225,6 +235,9 @@ class Worker:
         if self.traits.restarts:
             raised = np.isnan(returns).reshape(len(returns), -1).any(axis=1)
             steps = steps + (raised * self.traits.restarts * self.speed).astype(np.int64)
+        if self.traits.lanes:
+            fill = -(-self.traits.lanes // (lengths.size // task.count))
+            steps = steps * (as_full(task.count, fill) / task.count)
         ends = np.cumsum(steps)
         current = Evaluation(task, returns, lengths, ends, now)
         current.parts_at = self._by_its_clock(self.traits.part_seconds)

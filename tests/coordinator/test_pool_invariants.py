@@ -477,7 +477,7 @@ class PoolMachine(RuleBasedStateMachine):
             index = task.first // SIZE
             assert (task.first + task.count - 1) // SIZE == index, "a task across two batches"
             auditing, lease = self.pool._auditing, self.pool.leases[task.task]
-            if auditing is not None and auditing.of(lease) is not None:
+            if auditing is not None and auditing.checks.of(lease) is not None:
                 assert self.pool.version - task.version < self.spec.versions_kept
             else:
                 assert task.version == self.pool.version
