@@ -1,7 +1,8 @@
 """Whom the host lets in: everybody, whoever has an invite, or the workers on a list.
 
 What decides is a signature: an invite is the seed of a key, of which the host keeps only the
-fingerprint; whoever has it signs that it admits a worker's key to the run. Brokers decide nothing.
+fingerprint; whoever has it signs that it admits a worker's key to the run. A broker of ours that
+other machines reach asks for the token too, as a password, so that strangers don't come that far.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from coordinator.broker.passwords import hashed
 from protocol.disk import write_whole
 from protocol.errors import ShoalError
 from protocol.identity import Identity, digest_of, fingerprint
-from protocol.invites import invited_by, token_of
+from protocol.invites import invited_by, login_of, seed_of, token_of
 from protocol.kept_json import DamagedJson, read_json
 
 Mode = Literal["open", "invite", "list"]
 MODES: tuple[Mode, ...] = ("open", "invite", "list")
 SETTINGS, INVITES, ADMITTED = "admission.json", "invites.json", "admitted.jsonl"
+POOL_TOKEN = "pool.token"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +35,14 @@ class Invite:
         id: fingerprint of the invite's key; the token can't be computed from it.
         label: whom it is for, in the host's own words.
         machines: how many workers' keys it admits; the first ones that come with it.
+        password: the hash of the one that the token is at a broker of ours.
     """
 
     id: str
     label: str
     machines: int
     revoked: bool = False
+    password: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,8 @@ def read_invites(directory: Path) -> list[Invite]:
 def invite(directory: Path, label: str, machines: int) -> tuple[Invite, str]:
     """Make an invite -> what is kept of it, and the token, which is not. Raises ShoalError."""
     identity, token = _new_token()
-    made = Invite(identity.fingerprint, label[:64], machines)
+    _, password = login_of(token)
+    made = Invite(identity.fingerprint, label[:64], machines, password=hashed(password))
     _write(directory / INVITES, [asdict(one) for one in (*read_invites(directory), made)])
     return made, token
 
@@ -119,6 +125,36 @@ def revoke(directory: Path, id: str) -> Invite:
     kept = [gone if one.id == gone.id else one for one in invites]
     _write(directory / INVITES, [asdict(one) for one in kept])
     return gone
+
+
+def passes(directory: Path, settings: Settings) -> dict[str, str] | None:
+    """Who may come in at a broker of ours: user names and hashed passwords; None: everybody.
+
+    Raises ShoalError.
+    """
+    if settings.mode == "open":
+        return None
+    if settings.mode == "list":
+        user, password = login_of(pool_token(directory))
+        return {user: hashed(password)}
+    known = [one for one in read_invites(directory) if not one.revoked]
+    return {one.id: one.password for one in known if one.password}
+
+
+def pool_token(directory: Path) -> str:
+    """The token that lets all workers on the list in at a broker of ours, made where there is none
+    yet. Raises ShoalError."""
+    path = directory / POOL_TOKEN
+    kept = _read(path)
+    if kept is None:
+        _, token = _new_token()
+        _write_text(path, token + "\n")
+        return token
+    try:
+        seed_of(kept)
+    except ShoalError:
+        raise _damaged(path) from None
+    return kept.strip()
 
 
 def admitted_by(directory: Path) -> dict[str, list[str]]:
@@ -228,8 +264,12 @@ def _read(path: Path) -> str | None:
 
 
 def _write(path: Path, values: object) -> None:
+    _write_text(path, json.dumps(values, indent=1) + "\n")
+
+
+def _write_text(path: Path, text: str) -> None:
     try:
-        write_whole(path, json.dumps(values, indent=1).encode() + b"\n")
+        write_whole(path, text.encode())
     except OSError as error:
         raise ShoalError(f"{path} can't be written ({error.strerror}): see to the disk") from None
 

@@ -151,9 +151,8 @@ def host(
     proxy: Annotated[
         str | None,
         typer.Option(
-            envvar="SHOAL_PROXY",
-            help="Go to a broker that is not ours through http://HOST:PORT or socks5://HOST:PORT.",
-            show_default=False,
+            help="Go to a broker that is not ours through http://HOST:PORT or socks5://HOST:PORT; "
+            "without it, through SHOAL_PROXY in the environment.",
         ),
     ] = None,
     key: Annotated[
@@ -326,7 +325,7 @@ async def _host(
     try:
         names = leaders(run, await loading) if is_secured(choice) else frozenset[str]()
         async with provide(choice, run.directory.path, names, proxy) as provided:
-            join = join_command(run, provided.public)
+            join = join_command(run, provided.public, is_secured(choice))
             console.say(f"run {run.id}: {run.spec.environment.id}, {run.spec.size:,} parameters")
             course = await loading
             console.go_on(course.recovered.progress)

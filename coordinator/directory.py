@@ -47,6 +47,7 @@ _FILES = (
     "broker.crt",
     "broker.key",
     "admission.json",
+    "pool.token",
 )
 """All files that a run may put into its directory, but for the demo's logs."""
 SNAPSHOTS = "snapshots"

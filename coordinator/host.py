@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coordinator.admission import pool_token, read_settings
 from coordinator.directory import DirectoryError, RunDirectory, keep_spec, known_spec
 from coordinator.pool.confidence import USUAL, margin
 from coordinator.pool.events import CentreJudged
@@ -180,9 +181,19 @@ def load(run: Run, tell: Callable[[str], None]) -> Course:
         raise
 
 
-def join_command(run: Run, broker_url: str) -> str:
-    """What volunteers type to take part, where the broker is at that URL for them."""
-    return join_line(broker_url, run.id, fingerprint(run.root))
+def join_command(run: Run, broker_url: str, asks: bool = False) -> str:
+    """What volunteers type to take part, where the broker is at that URL for them.
+
+    asks: whether it lets in only whom the host knows.
+    """
+    line = join_line(broker_url, run.id, fingerprint(run.root))
+    where = run.directory.path
+    match read_settings(where).mode if asks else "open":
+        case "list":
+            return f"SHOAL_INVITE={pool_token(where)} {line}"
+        case "invite":
+            return f"SHOAL_INVITE=TOKEN {line}  (each with a token of shoal invite {where})"
+    return line
 
 
 def leaders(run: Run, course: Course) -> frozenset[str]:

@@ -47,6 +47,8 @@ class Address:
             signed by anybody.
         path: of the WebSocket; empty for others.
         proxy: URL of the proxy to go through; see `protocol.dial`.
+        invite: token of the host, for where the broker or the host asks for one; see
+            `protocol.invites`.
     """
 
     scheme: Scheme
@@ -59,6 +61,7 @@ class Address:
     certificate: str | None = None
     path: str = ""
     proxy: str | None = field(default=None, repr=False)
+    invite: str = field(default="", repr=False)
 
     @property
     def tls(self) -> bool:

@@ -86,6 +86,7 @@ class ConnectionSettings:
     address: Address
     client_id: str
     user: str | None
+    password: str | None = field(repr=False)
     will: Will | None
     keepalive: int
     tls_context: ssl.SSLContext | None = field(default=None, repr=False)
@@ -246,7 +247,7 @@ class _Client(aiomqtt.Client):
             address.host,
             address.port,
             username=settings.user,
-            password=address.password,
+            password=settings.password,
             identifier=settings.client_id,
             protocol=aiomqtt.ProtocolVersion.V311,
             will=None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import base64
 import re
+from hashlib import blake2b
 
 from protocol.errors import ShoalError
-from protocol.identity import KEY_BYTES, SIGNATURE_BYTES, Identity, verify
+from protocol.identity import KEY_BYTES, SIGNATURE_BYTES, Identity, framed, verify
 
 PREFIX = "shoal-invite-"
 _TOKEN_PATTERN = re.compile(r"shoal-invite-[a-z2-7]{52}")
@@ -26,6 +27,17 @@ def seed_of(token: str) -> bytes:
             "letters and digits follow; ask the host for it"
         )
     return base64.b32decode(text.removeprefix(PREFIX).upper() + "====")
+
+
+def login_of(token: str) -> tuple[str, str]:
+    """User name and password that a token is at the broker of a host that asks for one.
+
+    The name is the fingerprint of the invite's key; neither tells the token. Raises ShoalError for
+    what is no token.
+    """
+    seed = seed_of(token)
+    secret = blake2b(framed("broker"), key=seed, digest_size=20).digest()
+    return Identity(seed).fingerprint, base64.b32encode(secret).decode().lower()
 
 
 def proof_of(token: str, run: str, worker_key: bytes) -> bytes:

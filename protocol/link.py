@@ -7,7 +7,6 @@ import logging
 import random as random_module
 import ssl
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Literal
 
 from protocol.address import Address
@@ -22,6 +21,7 @@ from protocol.connection import (
 )
 from protocol.dial import CertificateError
 from protocol.errors import ShoalError
+from protocol.invites import login_of
 from protocol.packing import MAX_MESSAGE
 from protocol.wire_count import WireCount
 
@@ -49,7 +49,10 @@ _REFUSALS: dict[int, FatalReason] = {
 }
 
 _NAMES: tuple[FatalReason, ...] = ("credentials", "authorisation")
-"""Refusals that a broker may give for the name alone."""
+"""Refusals that a broker may give for the name and the password alone."""
+
+User = tuple[str | None, str | None]
+"""A name and a password, or neither."""
 
 __all__ = ["FatalLinkError", "FatalReason", "Link", "Will", "client_id"]
 
@@ -65,6 +68,22 @@ class FatalLinkError(ShoalError):
 def client_id(worker: str, session: str) -> str:
     """The MQTT client identifier of one session: a broker allows each only once."""
     return f"shoal-{worker}-{session}"
+
+
+_REMEDY = (
+    "give user:password@ before the host in the address, or the token of an invite (SHOAL_INVITE); "
+    "ask the host, or the broker's owner"
+)
+
+
+def _users(address: Address, name: str | None) -> list[User]:
+    """As whom we may try to come in, one after the other."""
+    if address.user is not None:
+        return [(address.user, address.password)]
+    users: list[User] = [(name, None)] if name is not None else []
+    if address.invite:
+        users.append(login_of(address.invite))
+    return [*users, (None, None)]
 
 
 def _ignore(*_: object) -> None:
@@ -114,15 +133,14 @@ class Link:
 
         `client_id`: something is added to it after a broker hung up on us. `name`: our user name
         where the address has none, so that a broker can hold us to our own topics; a broker that
-        refuses it gets none. `subscriptions`: filter
-        -> QoS (0 or 1). `keepalive`: seconds between signs of life.
-        `tls_context`: for mqtts, instead of the system's certificate authorities. `random`: where
-        the jitter of the back-off comes from.
+        refuses it gets the login of our invite, or no name. `subscriptions`: filter -> QoS (0 or
+        1). `keepalive`: seconds between signs of life. `tls_context`: for mqtts, instead of the
+        system's certificate authorities. `random`: where the jitter of the back-off comes from.
         """
         self.address = address
         self.client_id = client_id
         self.will = will
-        self._name = name
+        self._users = _users(address, name)
         self.subscriptions: dict[str, int] = dict(subscriptions or {})
         self.wire = WireCount()
         self._on_message = on_message
@@ -312,25 +330,25 @@ class Link:
         return connection
 
     async def _open(self) -> Connection:
-        """A connection by our name; without one, where the broker has names and not ours."""
-        user = self.address.user or self._name
-        settings = ConnectionSettings(
-            self.address,
-            self.client_id + self._alias,
-            user,
-            self.will,
-            self._keepalive,
-            self._tls_context,
-        )
-        try:
-            return await Connection.open(settings, self._deliver, self.wire)
-        except RefusedError as error:
-            ours = self._name is not None and self.address.user is None
-            if not ours or _REFUSALS.get(error.code) not in _NAMES:
-                raise
-        self._name = None
-        settings = replace(settings, user=None)
-        return await Connection.open(settings, self._deliver, self.wire)
+        """A connection as the first of our users that the broker takes; it is asked no more for
+        those that it did not take."""
+        while True:
+            user, password = self._users[0]
+            settings = ConnectionSettings(
+                self.address,
+                self.client_id + self._alias,
+                user,
+                password,
+                self.will,
+                self._keepalive,
+                self._tls_context,
+            )
+            try:
+                return await Connection.open(settings, self._deliver, self.wire)
+            except RefusedError as error:
+                if len(self._users) == 1 or _REFUSALS.get(error.code) not in _NAMES:
+                    raise
+            self._users.pop(0)
 
     def _deliver(self, topic: str, payload: bytes) -> None:
         if self._held is not None:
@@ -352,15 +370,17 @@ class Link:
     def _fatal_refusal(self, error: RefusedError) -> FatalLinkError:
         reason = _REFUSALS.get(error.code, "protocol")
         user = self.address.user
-        if reason == "credentials":
+        if user is None and self.address.invite and reason in _NAMES:
+            message = (
+                "does not take the invite: it was revoked, or is for another run; ask the host for "
+                "another token"
+            )
+        elif reason == "credentials":
             who = "without user name" if user is None else f"the password of user {user!r}"
-            message = f"refuses {who}: give user:password@ before the host in the address"
+            message = f"refuses {who}: {_REMEDY}"
         elif reason == "authorisation":
             who = "anonymous clients" if user is None else f"user {user!r}"
-            message = (
-                f"does not authorise {who}: give user:password@ before the host in the address, "
-                "or ask the broker's owner for access"
-            )
+            message = f"does not authorise {who}: {_REMEDY}"
         elif reason == "identifier":
             message = (
                 f"refuses the client identifier {self.client_id!r}: "

@@ -54,19 +54,16 @@ def join(
     invite: Annotated[
         str | None,
         typer.Option(
-            envvar="SHOAL_INVITE",
             metavar="TOKEN",
-            help="What the host gave, where it takes invited workers only; needed once. In the "
+            help="What the host gave, where it takes only whom it knows. As SHOAL_INVITE in the "
             "environment nobody else on this machine sees it.",
-            show_default=False,
         ),
     ] = None,
     proxy: Annotated[
         str | None,
         typer.Option(
-            envvar="SHOAL_PROXY",
-            help="Go to the broker through http://HOST:PORT or socks5://HOST:PORT.",
-            show_default=False,
+            help="Go to the broker through http://HOST:PORT or socks5://HOST:PORT; without it, "
+            "through SHOAL_PROXY in the environment.",
         ),
     ] = None,
     cores: Annotated[
@@ -161,13 +158,9 @@ def join(
     policies_on = parse_device(device)
     memory = bytes_of_memory(memory_limit)
 
-    from protocol.invites import seed_of
     from protocol.surroundings import address_from_here
 
-    address = address_from_here(url, proxy)
-    token = invite or ""
-    if token:
-        seed_of(token)
+    address = address_from_here(url, proxy, invite=invite)
     be_nice(nice)
 
     from protocol import registry
@@ -188,7 +181,6 @@ def join(
         lanes=lanes or 0,
         once=once,
         upload_limit=limit,
-        invite=token,
     )
     directory = home or Path.home() / ".local" / "share" / "shoal"
     identity = Identity.load_or_create(directory / "worker.key")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -69,7 +69,6 @@ class Settings:
         lanes: of each evaluation process; 0 for as many as suit.
         once: end, instead of waiting, where broker or run are not there.
         upload_limit: bytes per second that peers get at most; 0: none.
-        invite: token that the host gave; empty: none.
     """
 
     address: Address
@@ -83,7 +82,6 @@ class Settings:
     lanes: int = 0
     once: bool = False
     upload_limit: float = UPLOAD_LIMIT
-    invite: str = field(default="", repr=False)
 
 
 class Daemon:
@@ -161,7 +159,7 @@ class Daemon:
             )
         assert address.run is not None
         handshake = Handshake(address.run, self._identity, new_session(), address.fingerprint)
-        handshake.invite = self.settings.invite
+        handshake.invite = address.invite
         chosen = session.Settings(
             credit=self.settings.credit,
             name=self.settings.name or self._identity.worker[:6],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,9 @@ class RunningBroker(Protocol):
     def public(self, host: str) -> str:
         """Where others reach it, at an address of this machine."""
 
+    def admit(self, passes: Mapping[str, str]) -> None:
+        """Let in who has one of these passwords alone, where it is ours and has rules."""
+
 
 @dataclass(frozen=True)
 class ExternalBroker:
@@ -41,6 +45,9 @@ class ExternalBroker:
     def public(self, host: str) -> str:
         """Where everybody reaches it."""
         return self.url
+
+    def admit(self, passes: Mapping[str, str]) -> None:
+        """Its owner decides."""
 
     async def __aenter__(self) -> Self:
         """Take it as it is."""

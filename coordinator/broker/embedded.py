@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Mapping
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -51,6 +53,12 @@ class EmbeddedBroker:
     def public(self, host: str) -> str:
         """Where others reach it, at an address of this machine."""
         return address.url(host, self._port, self._tls)
+
+    def admit(self, passes: Mapping[str, str]) -> None:
+        """Let in who has one of these passwords, and nobody else any more; needs rules."""
+        assert self._rules is not None and self._broker is not None
+        self._rules = replace(self._rules, passes=passes)
+        self._broker.change_rules(self._rules)
 
     async def __aenter__(self) -> Self:
         """Take the address and serve it."""

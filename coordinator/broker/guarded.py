@@ -175,6 +175,13 @@ class GuardedBroker(Broker):
         self._retained_bytes = 0
         self._complaints = Complaints()
 
+    def change_rules(self, rules: Rules) -> None:
+        """Hold everybody to other rules from now on; who may not be here any more has to go."""
+        self._rules = rules
+        for connection in list(self._clients.values()):
+            if connection.session is not None and not rules.knows(connection.session.username):
+                connection.close("its invite was revoked")
+
     async def shutdown(self) -> None:
         """Accept no one any more, let queues drain for at most a second, close everything."""
         for server in self._servers.values():
@@ -266,10 +273,10 @@ class GuardedBroker(Broker):
         )
         if session.will_flag:
             packets.read_topic(session.will_topic.encode(), self._limits.topic_bytes)
-        if self._rules is not None and not self._rules.lets_in(session.username, session.password):
+        if not await self._lets_in(session):
             connection.send(ConnackPacket.build(0, BAD_USERNAME_PASSWORD).to_bytes())
             await connection.drained()
-            raise PacketRefused(f"the password of {session.username!r} is wrong")
+            raise PacketRefused("its user name or password is none that we know")
         while previous := self._clients.get(session.client_id):
             previous.close("its client identifier connected again")
             await previous.ended.wait()
@@ -277,6 +284,13 @@ class GuardedBroker(Broker):
             self._clients[session.client_id] = connection
             connection.session = session
             connection.send(ConnackPacket.build(0, CONNECTION_ACCEPTED).to_bytes())
+
+    async def _lets_in(self, session: Session) -> bool:
+        rules = self._rules
+        if rules is None:
+            return True
+        # Not here: who tries passwords must not hold everybody else up.
+        return await asyncio.to_thread(rules.lets_in, session.username, session.password)
 
     async def _handle(
         self, connection: Connection, session: Session, first_byte: int, body: bytes

@@ -8,15 +8,18 @@ import logging
 import os
 import resource
 import shutil
+import signal
 import sys
 import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from coordinator.broker import address
 from coordinator.broker.limits import BrokerLimits
-from coordinator.broker.rules import Rules, access_list, password_file
+from coordinator.broker.rules import Rules, access_list, pass_file, password_file
 from coordinator.broker.tls import CERTIFICATE, KEY, Tls
 from protocol.errors import ShoalError
 
@@ -28,7 +31,8 @@ _ADDRESS_IN_USE = b"Address already in use"
 _LOOPBACK = "127.0.0.1"
 _USER = "mosquitto"
 _FOLDER = "broker"
-_SETTINGS, _ACCESS_LIST, _PASSWORDS = "mosquitto.conf", "access.list", "passwords"
+_SETTINGS, _ACCESS_LIST = "mosquitto.conf", "access.list"
+_PASSWORDS, _PASSES = "passwords", "passes"
 _POLL_SECONDS = 0.002
 _START_SECONDS = 10.0
 _STOP_SECONDS = 5.0
@@ -71,12 +75,14 @@ def configuration(
     *,
     tls: bool = False,
     host_port: int | None = None,
+    passes: bool = False,
 ) -> str:
     """Write the configuration of a mosquitto >= 2.0 that listens on one address.
 
     What is retained is kept in `folder`, and outlives mosquitto. `tls`: the certificate and its
     key lie there too. `host_port`: the host has a door of its own there, on the loopback, with a
-    password; all others are held to the access list in `folder`. What `limits` has and mosquitto
+    password; all others are held to the access list in `folder`, and with `passes` have to give a
+    password that is listed there. What `limits` has and mosquitto
     has not stays at mosquitto's own value: 90 s to a CONNECT, 65,535 bytes for a topic, any number
     of filters.
     """
@@ -101,13 +107,15 @@ def configuration(
         "log_type information",
         "log_timestamp_format %Y-%m-%dT%H:%M:%S",
         f"listener {port} {host}",
-        "allow_anonymous true",
+        f"allow_anonymous {'false' if passes else 'true'}",
         f"max_connections {limits.connections}",
         "max_qos 1",
     ]
     if tls:
         lines += [f"certfile {folder / CERTIFICATE}", f"keyfile {folder / KEY}"]
         lines += ["tls_version tlsv1.2"]  # or later
+    if passes:
+        lines += [f"password_file {folder / _PASSES}"]
     if host_port is not None:
         lines += [f"acl_file {folder / _ACCESS_LIST}"]
         lines += [f"listener {host_port} {_LOOPBACK}", "allow_anonymous false"]
@@ -145,6 +153,7 @@ class MosquittoBroker:
         self._tls = tls
         self._rules = rules
         self._child: _Child | None = None
+        self._folder: Path | None = None
         self._cleanup = contextlib.AsyncExitStack()
 
     @property
@@ -157,6 +166,15 @@ class MosquittoBroker:
     def public(self, host: str) -> str:
         """Where others reach it, at an address of this machine."""
         return address.url(host, self._port, self._tls)
+
+    def admit(self, passes: Mapping[str, str]) -> None:
+        """Let in who has one of these passwords, and nobody else any more; needs rules."""
+        assert self._rules is not None and self._folder is not None
+        self._rules = replace(self._rules, passes=passes)
+        self._write(self._folder, _PASSES, pass_file(self._rules).encode())
+        if self._child is not None:
+            with contextlib.suppress(ProcessLookupError):  # it is started again, and reads them
+                self._child.server.send_signal(signal.SIGHUP)
 
     @property
     def process_id(self) -> int | None:
@@ -172,7 +190,7 @@ class MosquittoBroker:
                 "install it (Debian: apt install mosquitto) or choose the embedded broker"
             )
         async with contextlib.AsyncExitStack() as cleanup:
-            folder = self._open_folder(cleanup)
+            folder = self._folder = self._open_folder(cleanup)
             log = (self._log_directory or folder) / "mosquitto.log"
             log.parent.mkdir(parents=True, exist_ok=True)
             cleanup.push_async_callback(self._stop)
@@ -234,6 +252,7 @@ class MosquittoBroker:
                 self._limits,
                 tls=self._tls is not None,
                 host_port=self._host_port,
+                passes=self._rules is not None and self._rules.passes is not None,
             ).encode()
         }
         if self._tls is not None:
@@ -242,15 +261,19 @@ class MosquittoBroker:
         if self._rules is not None:
             files[_ACCESS_LIST] = access_list(self._rules).encode()
             files[_PASSWORDS] = password_file(self._rules).encode()
+            files[_PASSES] = pass_file(self._rules).encode()
         for name, content in files.items():
-            path = folder / name
-            path.unlink(missing_ok=True)
-            with os.fdopen(
-                os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
-            ) as file:
-                file.write(content)
-            if os.geteuid() == 0:
-                _give(path)
+            self._write(folder, name, content)
+
+    def _write(self, folder: Path, name: str, content: bytes) -> None:
+        """Put a file that only mosquitto and we can read in the place of the one that is there."""
+        path, new = folder / name, folder / f"{name}.new"
+        new.unlink(missing_ok=True)
+        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+        if os.geteuid() == 0:
+            _give(new)
+        new.replace(path)
 
     async def _keep_running(self, program: str, folder: Path, log: Path) -> None:
         """Start mosquitto again, on the same port, whenever it ends by itself."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from coordinator import admission
 from coordinator.broker.address import is_loopback, outward
-from coordinator.broker.choose import open_broker
+from coordinator.broker.choose import RunningBroker, open_broker
 from coordinator.broker.rules import Rules
 from coordinator.directory import BrokerChoice
 from protocol.address import Address, parse_address
@@ -16,6 +18,8 @@ from protocol.errors import ShoalError
 from protocol.surroundings import address_from_here
 
 PORT, TLS_PORT = 1883, 8883
+WATCH_SECONDS = 0.5
+"""Between two looks at the invites of a run: nobody types a token faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +77,42 @@ async def provide(
 
         tls = own(directory, [place, "localhost", "127.0.0.1"])
     port = choice.port if choice.port is not None else PORT if tls is None else TLS_PORT
-    rules = Rules(leaders=frozenset(leaders)) if is_secured(choice) else None
+    rules, settings = None, admission.read_settings(directory)
+    if is_secured(choice):
+        passes = admission.passes(directory, settings)
+        rules = Rules(leaders=frozenset(leaders), passes=passes)
     async with open_broker(
         choice.broker, choice.bind, port, directory, tls=tls, rules=rules
     ) as opened:
         public = opened.public(place)
         choice = replace(choice, port=parse_address(public).port)
-        yield Provided(parse_address(opened.url), public, choice)
+        watching = None
+        if rules is not None and settings.mode == "invite":
+            watching = asyncio.create_task(_watch(opened, directory, settings, rules.passes))
+        try:
+            yield Provided(parse_address(opened.url), public, choice)
+        finally:
+            if watching is not None:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
+
+
+async def _watch(
+    broker: RunningBroker,
+    directory: Path,
+    settings: admission.Settings,
+    known: Mapping[str, str] | None,
+) -> None:
+    """Let in at once who is invited while the broker runs, and nobody whose invite is revoked."""
+    while True:
+        await asyncio.sleep(WATCH_SECONDS)
+        try:
+            passes = await asyncio.to_thread(admission.passes, directory, settings)
+        except ShoalError:
+            continue  # the host says so to whoever comes next
+        if passes is not None and passes != known:
+            known = passes
+            broker.admit(passes)
 
 
 def _refuse_beside_url(choice: BrokerChoice) -> None:

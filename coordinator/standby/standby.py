@@ -96,6 +96,7 @@ class Standby:
         self._on_progress = on_progress
         known = self.ledger.authority if self.ledger is not None else None
         self._guest = Guest(run, root_fingerprint, identity, known)
+        self._guest.invite = address.invite
         self._last_epoch = 0
         self._vigil = Vigil(patience)
         self._follower: Follower | None = None

@@ -707,7 +707,9 @@ async def test_two_clients_of_one_identifier_do_not_throw_each_other_out_for_eve
 async def test_who_speaks_to_a_lost_connection_is_told_so_once(
     broker: Mosquitto, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = connection_module.ConnectionSettings(parse_address(broker.url), "x", None, None, 30)
+    settings = connection_module.ConnectionSettings(
+        parse_address(broker.url), "x", None, None, None, 30
+    )
     connection = await Connection.open(settings, lambda topic, payload: None, WireCount())
     connection._stream.abort("gone")
     with pytest.raises(connection_module.ConnectionLostError, match="gone"):
