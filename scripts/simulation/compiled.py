@@ -58,7 +58,10 @@ def _choose(
     """The action of one member: the first of its largest outputs."""
     lane, row, none, slot, nothing, sums, scratch, outputs = room
     view = View(none, none, np.float32(0.0), nothing, nothing, sums)
-    forward(lane, observation, row, parameters, widths, activation, slot, view, scratch, outputs)
+    each = 2  # which `forward` asks for where members are not built
+    forward(
+        lane, observation, row, parameters, each, widths, activation, slot, view, scratch, outputs
+    )
     best = 0
     for action in range(1, outputs.shape[1]):
         if outputs[0, action] > outputs[0, best]:

@@ -28,6 +28,8 @@ BLOCK_BYTES = 64 << 20
 """A block's members' parameters, or their observation sums, unless one direction's are larger."""
 BLOCK_EPISODES = 8192
 """Episodes of a block, unless one direction has more."""
+TOGETHER = 8
+"""Directions whose noise is made at once: a block is of such groups, if it is not smaller."""
 MOST_BLOCKS = 2
 """In play at once: while the last episodes of one go on, those of the next begin."""
 
@@ -281,6 +283,7 @@ class Lanes:
     def _directions(self, episodes: int) -> int:
         """How many are in a block at most, with so many episodes of each member."""
         members = self.spec.members_per_direction
-        each = max(4 * members * self.spec.size, 32 * self.spec.environment.observation.size)
+        each = max(self.policy.direction_bytes, 32 * self.spec.environment.observation.size)
         block_bytes = self.policy.block_bytes or BLOCK_BYTES
-        return max(1, min(block_bytes // each, BLOCK_EPISODES // (members * episodes)))
+        many = min(block_bytes // each, BLOCK_EPISODES // (members * episodes))
+        return many // TOGETHER * TOGETHER or max(1, many)

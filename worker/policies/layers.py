@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from protocol.networks import Tensor
+from worker.policies.signs import part, value
 
 ZERO = np.float32(0.0)
 FEW_OUTPUTS = 8  # below it a layer is too narrow for the vector unit: its outputs go one by one
@@ -23,8 +25,8 @@ def any_set(a: np.float32, b: np.float32, c: np.float32, d: np.float32) -> bool:
 @njit(error_model="numpy")
 def dense(
     inputs: NDArray[np.float32],
-    weights: NDArray[np.float32],
-    biases: NDArray[np.float32],
+    weights: Any,
+    biases: Any,
     outputs: NDArray[np.float32],
 ) -> None:
     """outputs = weights . inputs + biases; each output sums its inputs in order, then its bias.
@@ -33,8 +35,10 @@ def dense(
 
     Args:
         inputs: shape (i,).
-        weights: shape (i * o,), the o weights of the first input first.
-        biases, outputs: shape (o,).
+        weights: shape (i * o,), the o weights of the first input first; an array, or a part of a
+            member that was never built, see `signs.part`.
+        biases: shape (o,), likewise.
+        outputs: shape (o,).
     """
     many = outputs.size
     if many < FEW_OUTPUTS:
@@ -43,15 +47,15 @@ def dense(
             p, q, r = min(o + 1, many - 1), min(o + 2, many - 1), min(o + 3, many - 1)
             a = b = c = d = ZERO
             for i in range(inputs.size):
-                row = weights[i * many : (i + 1) * many]
-                a += row[o] * inputs[i]
-                b += row[p] * inputs[i]
-                c += row[q] * inputs[i]
-                d += row[r] * inputs[i]
-            outputs[o] = a + biases[o]
-            outputs[p] = b + biases[p]
-            outputs[q] = c + biases[q]
-            outputs[r] = d + biases[r]
+                row = part(weights, i * many, (i + 1) * many)
+                a += value(row, o) * inputs[i]
+                b += value(row, p) * inputs[i]
+                c += value(row, q) * inputs[i]
+                d += value(row, r) * inputs[i]
+            outputs[o] = a + value(biases, o)
+            outputs[p] = b + value(biases, p)
+            outputs[q] = c + value(biases, q)
+            outputs[r] = d + value(biases, r)
         return
     outputs[:] = ZERO
     eights, fours = inputs.size // 8 * 8, inputs.size // 4 * 4
@@ -60,31 +64,31 @@ def dense(
         a, b, c, d = inputs[i], inputs[i + 1], inputs[i + 2], inputs[i + 3]
         e, f, g, h = inputs[i + 4], inputs[i + 5], inputs[i + 6], inputs[i + 7]
         if any_set(a, b, c, d) or any_set(e, f, g, h):
-            block = weights[i * many : (i + 8) * many]
+            block = part(weights, i * many, (i + 8) * many)
             for o in range(many):
-                total = outputs[o] + block[o] * a
-                total = total + block[many + o] * b
-                total = total + block[2 * many + o] * c
-                total = total + block[3 * many + o] * d
-                total = total + block[4 * many + o] * e
-                total = total + block[5 * many + o] * f
-                total = total + block[6 * many + o] * g
-                outputs[o] = total + block[7 * many + o] * h
+                total = outputs[o] + value(block, o) * a
+                total = total + value(block, many + o) * b
+                total = total + value(block, 2 * many + o) * c
+                total = total + value(block, 3 * many + o) * d
+                total = total + value(block, 4 * many + o) * e
+                total = total + value(block, 5 * many + o) * f
+                total = total + value(block, 6 * many + o) * g
+                outputs[o] = total + value(block, 7 * many + o) * h
     for i in range(eights, fours, 4):
         a, b, c, d = inputs[i], inputs[i + 1], inputs[i + 2], inputs[i + 3]
         if any_set(a, b, c, d):
-            block = weights[i * many : (i + 4) * many]
+            block = part(weights, i * many, (i + 4) * many)
             for o in range(many):
-                total = outputs[o] + block[o] * a
-                total = total + block[many + o] * b
-                total = total + block[2 * many + o] * c
-                outputs[o] = total + block[3 * many + o] * d
+                total = outputs[o] + value(block, o) * a
+                total = total + value(block, many + o) * b
+                total = total + value(block, 2 * many + o) * c
+                outputs[o] = total + value(block, 3 * many + o) * d
     for i in range(fours, inputs.size):
-        row = weights[i * many : (i + 1) * many]
+        row = part(weights, i * many, (i + 1) * many)
         for o in range(many):
-            outputs[o] += row[o] * inputs[i]
+            outputs[o] += value(row, o) * inputs[i]
     for o in range(many):
-        outputs[o] += biases[o]
+        outputs[o] += value(biases, o)
 
 
 def order(

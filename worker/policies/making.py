@@ -8,16 +8,21 @@ from typing import NamedTuple
 from protocol.spec import RunSpec
 from worker.policies import devices
 from worker.policies.cnn import CnnPolicy
-from worker.policies.dense import DensePolicy
+from worker.policies.dense import DensePolicy, SignedPolicy
 from worker.policies.gru import GruPolicy
 from worker.policies.lstm import LstmPolicy
 from worker.policies.parameters import ParametersPolicy
 from worker.policies.policy import Policy
 from worker.policies.tabular import TabularPolicy
 
+
+def _dense(spec: RunSpec, lanes: int) -> Policy:
+    return SignedPolicy(spec, lanes) if SignedPolicy.suits(spec) else DensePolicy(spec, lanes)
+
+
 BUILT_IN: dict[str, Callable[[RunSpec, int], Policy]] = {
-    "linear": DensePolicy,
-    "mlp": DensePolicy,
+    "linear": _dense,
+    "mlp": _dense,
     "gru": GruPolicy,
     "lstm": LstmPolicy,
     "cnn": CnnPolicy,

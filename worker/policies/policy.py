@@ -95,6 +95,7 @@ class Policy(ABC):
             kernels, which give the same on any machine.
         gives_deviations: whether learned deviations of the noise on actions are among the outputs,
             and not left to be read from the parameters.
+        direction_bytes: what the members of one direction take.
         block_bytes: what the members that are built at once may take; 0 where the policy does not
             care.
     """
@@ -112,6 +113,7 @@ class Policy(ABC):
         self.observations, self.targets = self.inputs.vectors, self.inputs.targets
         self.actions = Actions(spec, lanes, apart=self.gives_deviations)
         self.order = order(spec.tensors)
+        self.direction_bytes = 4 * self._per_direction * spec.size
         self.rows = np.zeros(lanes, dtype=np.int64)
         self.slots = np.full(lanes, -1, dtype=np.int64)
         many = outputs(spec.policy, spec.environment)
