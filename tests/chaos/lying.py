@@ -23,5 +23,5 @@ def lie(task: Task, evaluation: Evaluation) -> Result:
 
 
 if __name__ == "__main__":
-    workload.result_of = lie
+    vars(workload)["result_of"] = lie
     main()
