@@ -1,0 +1,1 @@
+"""Many workers in one process: real connections, real messages, returns made up."""
