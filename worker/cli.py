@@ -119,6 +119,31 @@ def join(
             "how many are fastest here. Returns are the same.",
         ),
     ] = None,
+    parameter_limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Parameters of a policy at most: a run with more is not joined.",
+            show_default=False,
+        ),
+    ] = None,
+    episode_limit: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Steps of an episode at most: a run whose episodes may last longer is not joined.",
+            show_default=False,
+        ),
+    ] = None,
+    task_limit: Annotated[
+        float,
+        typer.Option(
+            min=1.0,
+            max=1e6,
+            help="Seconds that a task may take: what is finished of it is sent then, the rest is "
+            "given back.",
+        ),
+    ] = 3600.0,
     upload_limit: Annotated[
         str,
         typer.Option(
@@ -165,8 +190,10 @@ def join(
 
     from protocol import registry
     from protocol.identity import Identity
+    from protocol.spec import LONGEST_EPISODE, MAX_PARAMETERS
     from worker.console import open_console
     from worker.daemon import Daemon, Settings
+    from worker.limits import Limits
 
     registry.allow(allow_module or ())
     settings = Settings(
@@ -181,6 +208,9 @@ def join(
         lanes=lanes or 0,
         once=once,
         upload_limit=limit,
+        limits=Limits(
+            parameter_limit or MAX_PARAMETERS, episode_limit or LONGEST_EPISODE, task_limit
+        ),
     )
     directory = home or Path.home() / ".local" / "share" / "shoal"
     identity = Identity.load_or_create(directory / "worker.key")

@@ -21,6 +21,7 @@ from worker.console import Console
 from worker.discovery import find_run
 from worker.evaluation.jobs import EnvironmentUnavailable, Evaluation, WorkerFailure
 from worker.handshake import Handshake
+from worker.limits import Limits
 from worker.session import Session
 from worker.threads import in_thread
 from worker.upload import Upload
@@ -69,6 +70,7 @@ class Settings:
         lanes: of each evaluation process; 0 for as many as suit.
         once: end, instead of waiting, where broker or run are not there.
         upload_limit: bytes per second that peers get at most; 0: none.
+        limits: what the machine does for a run at most.
     """
 
     address: Address
@@ -82,6 +84,7 @@ class Settings:
     lanes: int = 0
     once: bool = False
     upload_limit: float = UPLOAD_LIMIT
+    limits: Limits = field(default_factory=Limits)
 
 
 class Daemon:
@@ -168,6 +171,7 @@ class Daemon:
             ),
             checked=self.settings.address.fingerprint is not None,
             upload_limit=self.settings.upload_limit,
+            limits=self.settings.limits,
         )
         self.session = Session(handshake, chosen, self._random)
         self._console.say(f"worker {self._identity.worker} joins {address}")
@@ -349,6 +353,7 @@ class Daemon:
                 self.settings.allowed,
                 self.settings.device,
                 self.settings.lanes,
+                self.settings.limits.episode,
             )
         except EnvironmentUnavailable as error:
             self._do(self._the_session.cannot_evaluate(str(error), now()))

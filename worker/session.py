@@ -11,7 +11,7 @@ for, outlives coordinators and brokers.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -53,6 +53,7 @@ from worker.commands import (
 from worker.evaluation.jobs import Evaluation
 from worker.handshake import Handshake, UnsuitableError, WrongLineError
 from worker.leaving import Leaving
+from worker.limits import HEARD_PER_SECOND, Hearing, Limits
 from worker.news import counted
 from worker.outbox import Outbox
 from worker.presence import Presence
@@ -88,6 +89,7 @@ class Settings:
     """whether the join line named the key that must lead the run"""
     upload_limit: float = 0.0
     """bytes per second that peers get at most; 0: none"""
+    limits: Limits = field(default_factory=Limits)
 
 
 class Session:
@@ -102,6 +104,7 @@ class Session:
         self._presence = Presence(random)
         self.voice = Voice(handshake, self._presence)
         self.over = False
+        self._hearing = Hearing()
         self._leaving = Leaving()
         self._trial = Trial(handshake)
         self._random = random
@@ -129,6 +132,9 @@ class Session:
         parsed = topics.parse(topic)
         if parsed is None or parsed.run != self.handshake.run or self.over:
             return []
+        if not self._hearing.takes(parsed.kind, now):
+            self.voice.ignore(f"more than {HEARD_PER_SECOND:,.0f} a second come", now)
+            return self.voice.take()
         try:
             if parsed.kind == "epoch":
                 self._hear_epoch(payload, now)
@@ -320,12 +326,15 @@ class Session:
             self._leave(LEFT, f"the run {epoch.run} is {epoch.state}{why}")
             return
         if known is None:
+            if misfit := self.settings.limits.misfit(spec):
+                raise UnsuitableError(misfit)
             who, checked = self.handshake.leadership(), self.settings.checked
             self.voice.say(news.introduced(epoch.run, spec, who, checked))
             self.voice.commands.append(StartEvaluation(spec))
             initial = bytes.fromhex(spec.policy.initial_digest)
             self.replica = Replica(spec.versions_kept, self._random, initial)
-            self.workload = Workload(spec, self.replica, self._random)
+            most = self.settings.limits.task_seconds
+            self.workload = Workload(spec, self.replica, self._random, most)
             self._do(self.replica.tick(now), now)
         leadership = self.handshake.leadership()
         self.voice.commands += news.changed(known, led, leadership, self._unanswered)

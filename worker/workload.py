@@ -17,6 +17,7 @@ from worker import replica
 from worker.commands import Abandon, Evaluate, Say
 from worker.evaluation.jobs import Evaluation, EvaluationJob
 from worker.leases import MOST_HELD, Lease, Leases, unfit
+from worker.limits import TASK_SECONDS
 from worker.outbox import MOST_BYTES, Outbox
 from worker.replica import Replica, Standing
 from worker.results import NoResultError, result_of
@@ -36,8 +37,15 @@ class Workload:
         outcomes: how many results were accepted, late, duplicate or refused.
     """
 
-    def __init__(self, spec: RunSpec, following: Replica, random: Random) -> None:
-        """`following`: the replica that has, or will have, the versions to evaluate."""
+    def __init__(
+        self,
+        spec: RunSpec,
+        following: Replica,
+        random: Random,
+        task_seconds: float = TASK_SECONDS,
+    ) -> None:
+        """`following`: the replica that has, or will have, the versions to evaluate;
+        `task_seconds`: that one task is worked on at most."""
         self.leases = Leases()
         self.outbox = Outbox(random)
         self.done = 0
@@ -45,6 +53,7 @@ class Workload:
         self.steps = 0
         self.outcomes: Counter[str] = Counter()
         self._spec = spec
+        self._task_seconds = task_seconds
         self._replica = following
         self._given_back: set[int] = set()
         """tasks whose results that are out are all that will ever come"""
@@ -63,13 +72,19 @@ class Workload:
         return [*self._replica.known(task.version, task.digest, now)]
 
     def proceed(self, now: float) -> list[Deed]:
-        """Start what can be started, refuse what never can."""
+        """Start what can be started, refuse what never can, end what takes too long."""
         deeds: list[Deed] = []
+        over = [each for each in self.leases.running if now - each.begun >= self._task_seconds]
+        for lease in over:
+            if not lease.ending:
+                text = f"not over after {self._task_seconds:,.0f} s (--task-limit)"
+                deeds.append(Say(f"task {lease.task.task}: {text}", warning=True))
+                deeds += self.hand_back([lease], text, now)
         for lease in self.leases.waiting:
             task = lease.task
             standing = self._replica.standing(task.version, task.digest)
             if standing == "ready":
-                deeds.append(self._start(lease))
+                deeds.append(self._start(lease, now))
             elif standing != "ahead" or now - lease.since >= WAIT_FOR_VERSION:
                 self.leases.end(task.task)
                 deeds.append(_refusal(task, "gone", self._why_gone(standing, task)))
@@ -179,9 +194,9 @@ class Workload:
             return self.hand_back(rest, f"a part of it is late: {reason}", now)
         return []
 
-    def _start(self, lease: Lease) -> Evaluate:
+    def _start(self, lease: Lease, now: float) -> Evaluate:
         task, point = lease.task, self._replica.points[lease.task.version]
-        lease.running = True
+        lease.running, lease.begun = True, now
         self._replica.pin(task.version)
         job = EvaluationJob(
             kind=task.kind,

@@ -26,6 +26,7 @@ from worker.commands import Abandon, Command, Evaluate, Leave, Say, Send, StartE
 from worker.evaluation.jobs import Evaluation
 from worker.following import Follower
 from worker.handshake import Handshake
+from worker.limits import Limits
 from worker.session import Session
 
 SPEC = run_spec(
@@ -61,10 +62,12 @@ class Desk:
     tried: list[str] = field(default_factory=list)
     left: Leave | None = None
     held_back: list[Command] | None = None
+    limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         handshake = Handshake(self.host.run, WORKER, "aaaabb", self.expected)
-        chosen = session.Settings(self.credit, "tester", "cpu x1", self.expected is not None)
+        checked = self.expected is not None
+        chosen = session.Settings(self.credit, "tester", "cpu x1", checked, limits=self.limits)
         self.session = Session(handshake, chosen, Random(5))
         self.follower = FOLLOWER if self.host.spec == SPEC else Follower(self.host.spec)
 

@@ -155,14 +155,19 @@ class Evaluator:
         try:
             from protocol import registry
             from protocol.spec import from_bytes
-            from worker.evaluation import makers
+            from worker.evaluation import makers, memory
             from worker.evaluation.lanes import Lanes
             from worker.evaluation.probe import probe
+            from worker.limits import too_long
             from worker.policies.making import Grant
 
             registry.allow(request.allowed)
             spec = self.spec = from_bytes(request.spec)
+            if request.memory and request.device == "cpu":
+                memory.bound(request.memory)
             maker = makers.maker(spec, request.allowed)
+            if wrong := too_long(spec.environment.id, maker.limit, request.longest):
+                raise ShoalError(wrong)
             grant = Grant(request.allowed, request.device)
             found = probe(spec, maker, self.trial_pulse, request.trial, grant, request.lanes)
             self.lanes = Lanes(spec, found.maker, found.lanes, fresh=found.fresh, grant=grant)

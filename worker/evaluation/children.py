@@ -139,6 +139,7 @@ class Evaluators:
         allowed: Sequence[str] = (),
         device: str = "cpu",
         lanes: int = 0,
+        longest: int = spec.LONGEST_EPISODE,
     ) -> None:
         """Start the children, unless they are prepared, and wait until one can evaluate.
 
@@ -146,20 +147,27 @@ class Evaluators:
             allowed: modules that the volunteer lets register environments or hold the policy.
             device: that policies are computed on; see `devices`.
             lanes: of each child; 0 for as many as suit.
+            longest: steps of an episode that may be played.
 
         Raises:
             EnvironmentUnavailable: this machine can't run the environment, and why.
         """
         self._spec = run_spec
-        self._configure = pipe.Configure(
-            spec.to_bytes(run_spec), tuple(allowed), self.share, device, lanes=lanes
-        )
-        self._configured.set()
         if self._started is None:
             self.prepare(children)
         assert self._started is not None
         if self.memory_limit is None:
             self.memory_limit = fair_limit(len(self._keepers), run_spec.basis_size)
+        self._configure = pipe.Configure(
+            spec.to_bytes(run_spec),
+            tuple(allowed),
+            self.share,
+            device,
+            lanes=lanes,
+            longest=longest,
+            memory=self.memory_limit,
+        )
+        self._configured.set()
         try:
             await self._started
         except BaseException as error:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import sys
 from typing import TYPE_CHECKING
 
 from worker.evaluation import cgroups
@@ -14,6 +16,8 @@ EMPTY = 80 << 20
 would be replaced for ever."""
 LEAST = 1 << 30
 """Bytes that each process may take at least where nobody says how many."""
+RESERVED = 4 << 30
+"""Bytes beyond its limit that a process may ask for without ever touching them, as libraries do."""
 BYTES_A_NUMBER = 64
 """And so many for each parameter, and for each sigma where these are as many: some members, the
 centre, the order in which they are read, and as much again."""
@@ -51,6 +55,21 @@ def fair_limit(processes: int, basis: int) -> int:
     if left is not None:
         free = min(free, left)
     return max(free // (2 * processes), LEAST + BYTES_A_NUMBER * basis)
+
+
+def bound(limit: int) -> None:
+    """Let the kernel refuse this process memory far beyond its limit, where the kernel can: what
+    grows step by step is ended before that, but one request could take all that the machine has.
+    """
+    if sys.platform == "win32":
+        return
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_DATA)
+    wanted = limit + RESERVED
+    if most == resource.RLIM_INFINITY or wanted < most:
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_DATA, (wanted, wanted))
 
 
 def shown(size: float) -> str:

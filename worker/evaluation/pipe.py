@@ -13,7 +13,7 @@ import msgspec
 
 from protocol.messages import MAX_FAILURE_REASON, MAX_LANES, TaskKind
 from protocol.packing import MAX_MESSAGE, WireError
-from protocol.spec import MAX_STATISTICS, RunSpec
+from protocol.spec import LONGEST_EPISODE, MAX_STATISTICS, RunSpec
 
 HEADER = 4
 REQUEST_LIMIT = MAX_MESSAGE + MAX_STATISTICS
@@ -44,6 +44,10 @@ class Configure(Message, frozen=True, tag=1):
     """which directions are tried out; see `probe`"""
     lanes: int = 0
     """that the volunteer asks for; 0: as many as suit"""
+    longest: int = LONGEST_EPISODE
+    """steps of an episode that the volunteer lets be played"""
+    memory: int = 0
+    """bytes that the process may take; 0: as many as there are"""
 
 
 class Theta(Message, frozen=True, tag=2):

@@ -1,0 +1,62 @@
+"""What a volunteer's machine does for a run at most, whatever strangers ask of it. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from protocol.allowance import Allowance
+from protocol.spec import LONGEST_EPISODE, MAX_PARAMETERS, RunSpec
+
+TASK_SECONDS = 3600.0
+HEARD_PER_SECOND, HEARD_AT_ONCE = 2_000.0, 20_000.0
+"""Messages of the coordinator that are looked at; a newcomer that catches up gets many at once."""
+ASKED_PER_SECOND, ASKED_AT_ONCE = 100.0, 1_000.0
+"""The same of peers: anybody may ask everybody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the volunteer chose.
+
+    Attributes:
+        parameters: of the policy, which are kept a few times over.
+        episode: steps of one episode; looked after where episodes are played.
+        task_seconds: that one task is worked on; what is finished of it by then is sent.
+    """
+
+    parameters: int = MAX_PARAMETERS
+    episode: int = LONGEST_EPISODE
+    task_seconds: float = TASK_SECONDS
+
+    def misfit(self, spec: RunSpec) -> str:
+        """Why this machine does not take part in a run, empty where it does."""
+        if spec.size > self.parameters:
+            return (
+                f"the policy of {spec.name} has {spec.size:,} parameters, this worker takes at "
+                f"most {self.parameters:,}: raise --parameter-limit, or join another run"
+            )
+        return ""
+
+
+def too_long(environment: str, steps: int, most: int) -> str:
+    """Why episodes of so many steps at most are not played here, empty where they are; 0 steps:
+    nothing cuts them."""
+    if 0 < steps <= most or most >= LONGEST_EPISODE:
+        return ""
+    length = f"{steps:,} steps" if steps else "any number of steps"
+    return (
+        f"episodes of {environment} may last {length}, this worker plays at most {most:,}: "
+        "raise --episode-limit, or join another run"
+    )
+
+
+class Hearing:
+    """Which messages are looked at: all, until somebody sends more than any honest one would."""
+
+    def __init__(self) -> None:
+        self._led = Allowance(HEARD_PER_SECOND, HEARD_AT_ONCE)
+        self._peers = Allowance(ASKED_PER_SECOND, ASKED_AT_ONCE)
+
+    def takes(self, kind: str, now: float) -> bool:
+        """Whether a message on that kind of topic is looked at."""
+        return (self._peers if kind == "ask" else self._led).take(1.0, now)
