@@ -9,6 +9,7 @@ import typer
 import coordinator.cli
 import worker.bench_command
 import worker.cli
+import worker.identity_command
 import worker.play_command
 from protocol.command import run
 
@@ -21,6 +22,7 @@ coordinator.cli.register(app)
 worker.cli.register(app)
 worker.bench_command.register(app)
 worker.play_command.register(app)
+worker.identity_command.register(app)
 
 
 def main() -> None:

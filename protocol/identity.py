@@ -76,17 +76,23 @@ class Identity:
             raise IdentityError(
                 f"cannot read the identity {path}: {error.strerror}; mend that or give another path"
             ) from None
-        match = _FILE_PATTERN.fullmatch(content)
-        if match is None:
-            raise IdentityError(
-                f"{path} holds no identity of Shoal: give another path, "
-                "or move the file away to get a new identity"
-            )
+        identity = cls.read(content, path)
         if os.name == "posix" and mode & 0o077:
             _LOGGER.warning(
                 "others may read the secret key %s (mode %03o): run chmod 600 on it",
                 path,
                 mode & 0o777,
+            )
+        return identity
+
+    @classmethod
+    def read(cls, content: bytes, path: Path) -> Identity:
+        """The identity that lay in a file, `path` for people. Raises IdentityError."""
+        match = _FILE_PATTERN.fullmatch(content)
+        if match is None:
+            raise IdentityError(
+                f"{path} holds no identity of Shoal: give another path, "
+                "or move the file away to get a new identity"
             )
         return cls(bytes.fromhex(match[1].decode("ascii")))
 
@@ -105,6 +111,11 @@ class Identity:
             return cls.load(path)
         return identity
 
+    @property
+    def secret(self) -> bytes:
+        """What its file holds: for nobody's eyes."""
+        return b"shoal-identity-1 " + self._seed.hex().encode("ascii") + b"\n"
+
     def save(self, path: Path) -> None:
         """Write the secret key for its owner alone (mode 0600): whole or not at all.
 
@@ -121,7 +132,7 @@ class Identity:
             ) from None
         try:
             with os.fdopen(handle, "wb") as file:
-                file.write(b"shoal-identity-1 " + self._seed.hex().encode("ascii") + b"\n")
+                file.write(self.secret)
                 file.flush()
                 os.fsync(file.fileno())
             _publish_file(Path(temporary), path)
@@ -177,7 +188,7 @@ def digest_of(fingerprint: str) -> bytes:
             return digest
     raise IdentityError(
         f"{fingerprint[:80]!r} is no fingerprint of a key: it has 26 characters a-z and 2-7, "
-        "as `shoal key show` prints it"
+        "as `shoal identity show` prints it"
     )
 
 

@@ -189,6 +189,45 @@ def refusal_of_anothers_lease(scene: Scene) -> None:
     scene.mallory.ask(Refusal(scene.task.task, scene.task.token, "worker", "\x1b[2Jit was me\n"))
 
 
+def results_under_other_keys(scene: Scene) -> None:
+    """The honest worker's own result, with its token: only its session can send it."""
+    result, own, key = scene.result(), scene.honest.key, scene.mallory.key
+    assert own is not None and key is not None
+    genuine = sealed(own, "to coordinator", result)
+    changed = bytearray(genuine)
+    changed[-20] ^= 1
+    forged = [sealed(key, "to coordinator", result), sealed(own, "to worker", result)]
+    forged += [bytes(changed), genuine[:-1], genuine + b"\0", b"\0" + genuine[17:]]
+    for payload in forged:
+        scene.mallory.link.publish(scene.topic(topics.results), payload, qos=1)
+    scene.mallory.publish(topics.results, genuine)  # as if it were mallory's
+    for kind in (topics.request, topics.status):
+        scene.mallory.link.publish(scene.topic(kind), genuine, qos=1)
+
+
+def words_in_the_leaders_name(scene: Scene) -> None:
+    """An epoch, an update and a task that mallory made, or changed: workers do not heed them."""
+    run, mallory, honest = scene.run.run_id, scene.mallory, scene.honest
+    epoch, update = honest.led, honest.kept[1]
+    assert epoch is not None and mallory.key is not None
+    later = msgspec.structs.replace(epoch.epoch, number=epoch.epoch.number + 1)
+    own = msgspec.structs.replace(later, host_key=mallory.identity.public_key)
+    for forged in (later, own):
+        payload = signed(mallory.identity, "epoch", (run,), forged)
+        mallory.link.publish(topics.epoch(run), payload, 1, True)
+    changed = bytearray(update)
+    changed[-1] ^= 1
+    for payload in (bytes(changed), update, signed(mallory.identity, "update", (run,), later)):
+        mallory.link.publish(topics.update(run), payload)
+    other = msgspec.structs.replace(scene.task, task=scene.task.task + 1, first=0)
+    for payload in (
+        sealed(mallory.key, "to worker", other),
+        sealed(mallory.key, "to coordinator", other),
+        signed(mallory.identity, "welcome", (run, honest.identity.worker, honest.session), later),
+    ):
+        mallory.link.publish(scene.topic(topics.inbox), payload)
+
+
 def chunks_out_of_range(scene: Scene) -> None:
     for first in (0, 1, 1 << 20):
         for version in (0, 2, 1 << 40):
@@ -251,6 +290,8 @@ ATTACKS = [
     words_of_the_coordinator,
     credit_on_the_wrong_topics,
     refusal_of_anothers_lease,
+    results_under_other_keys,
+    words_in_the_leaders_name,
     chunks_out_of_range,
     catch_up_from_the_future,
     catch_up_in_a_loop,
