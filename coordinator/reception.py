@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 
+from coordinator.patience import REFUSED, Patience
 from coordinator.peers import Leader, Peer, Peers
 from coordinator.pool.events import (
     Arrived,
@@ -83,6 +84,7 @@ class Reception:
         version proves that we can't lead. Nobody is heard once the run is `over`.
         """
         self.turns = Turns()
+        self._patience = Patience()
         self._peers = peers
         self._spec = spec
         self._leader = leader
@@ -162,10 +164,14 @@ class Reception:
         peer = self._peers.get(id)
         if peer is None:
             return  # of an earlier life of ours: it says hello once it hears our epoch
+        moment = now()
+        if not self._patience.listens(id, moment):
+            return  # before it is proved: that is most of what a message costs
         message = open_sealed(payload, peer.session_key, "to coordinator")
+        self._charge(id, 1.0, moment)
         if not isinstance(message, _TOPICS.get(kind, ())):
             raise WireError(f"a {type(message).__name__.lower()} where it does not belong")
-        if self._peers.should_remind(id, now()):
+        if self._peers.should_remind(id, moment):
             self._voice.ask_for_hello(peer)
         match message:
             case messages.Result():
@@ -192,6 +198,7 @@ class Reception:
         except WireError as error:
             reason = f"its result is refused: {error}"
             self._say(f"{peer.id}: {reason}")
+            self._charge(peer.id, REFUSED, now())
             self._voice.acknowledge(
                 peer, SendAcknowledge(peer.id, (message.name,), "refused", str(error))
             )
@@ -203,6 +210,10 @@ class Reception:
             self._decide(Heard(peer.id))
         else:
             self._on_result(message, arrived)
+
+    def _charge(self, id: SessionId, cost: float, moment: float) -> None:
+        if self._patience.heard(id, moment, cost):
+            self._say(f"{id}: says more than anybody has to say, and is not heard for a moment")
 
     def _went_without(self, task: int, version: int) -> bool:
         """Whether somebody before us gave the task at a version that only its own updates led to:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -122,10 +123,16 @@ def peer(worker: str, session: str) -> str:
 
 def parse(topic: str) -> Topic | None:
     """The topic taken apart, or None for whatever Shoal never publishes to."""
+    return None if len(topic) > MAX_TOPIC_BYTES else _parsed(topic)
+
+
+@functools.lru_cache(maxsize=16_384)
+def _parsed(topic: str) -> Topic | None:
+    """The same few thousand come again and again."""
     public = _PUBLIC_KINDS.get(topic)
     if public is not None:
         return Topic(public)
-    levels = topic.split("/", 6)  # no more: a hostile topic may have 65,535 levels
+    levels = topic.split("/", 6)
     if not 4 <= len(levels) <= 6 or levels[0] != "shoal" or levels[1] != "1":
         return None
     run = levels[2]

@@ -21,7 +21,6 @@ from protocol.link import client_id
 from protocol.messages import (
     Acknowledge,
     Bye,
-    Epoch,
     Hello,
     Message,
     Notice,
@@ -94,7 +93,7 @@ class Crowd:
         for begin in range(0, count, 20):
             for _ in range(min(20, count - begin)):
                 _, worker = await loop.create_connection(
-                    lambda: LightWorker(self), parts.hostname, parts.port
+                    lambda: LightWorker(self, url), parts.hostname, parts.port
                 )
                 workers.append(worker)
             goal += min(20, count - begin)
@@ -107,8 +106,9 @@ class Crowd:
 class LightWorker(asyncio.Protocol):
     """One session of a worker of its own."""
 
-    def __init__(self, crowd: Crowd) -> None:
+    def __init__(self, crowd: Crowd, url: str) -> None:
         self.crowd = crowd
+        self.url = url
         self.identity, self.session = Identity.generate(), new_session()
         self.key: bytes | None = None
         run, worker = crowd.run, self.identity.worker
@@ -124,7 +124,7 @@ class LightWorker(asyncio.Protocol):
         self._host_key = b""
         self._keys = SessionKeys.generate()
         self._nonce = b""
-        self._tasks: deque[Task] = deque()
+        self.tasks: deque[Task] = deque()
         self._held: set[int] = set()
         self._busy = False
         self._answered: deque[float] = deque()
@@ -205,7 +205,7 @@ class LightWorker(asyncio.Protocol):
             device="none",
             credit=self.crowd.credit,
             speed=self.crowd.speed,
-            held=tuple(task.lease for task in self._tasks),
+            held=tuple(task.lease for task in self.tasks),
         )
         context = (self.crowd.run, self.session)
         self._publish(self._requests, signed(self.identity, "hello", context, hello))
@@ -253,14 +253,14 @@ class LightWorker(asyncio.Protocol):
         if self._answered:
             heard.waits.append(time.monotonic() - self._answered.popleft())
         self._held.add(task.task)
-        self._tasks.append(task)
+        self.tasks.append(task)
         self._begin()
 
     def _begin(self) -> None:
-        if self._busy or not self._tasks:
+        if self._busy or not self.tasks:
             return
         self._busy = True
-        task = self._tasks[0]
+        task = self.tasks[0]
         seconds = 2 * task.count * LENGTH / self.crowd.speed
         if (
             task.kind == "members"
@@ -268,16 +268,16 @@ class LightWorker(asyncio.Protocol):
             and self.crowd.random.random() < self.crowd.parts
         ):
             half = task.count // 2
-            self._after(seconds * half / task.count, lambda: self._send(_result(task, 0, half)))
-            last = _result(task, half, task.count - half)
+            self._after(seconds * half / task.count, lambda: self._send(made_up(task, 0, half)))
+            last = made_up(task, half, task.count - half)
         else:
-            last = _result(task, 0, task.count)
+            last = made_up(task, 0, task.count)
         self._after(seconds, lambda: self._finish(task, last))
 
     def _finish(self, task: Task, last: Result) -> None:
         self._send(last)
         self._answered.append(time.monotonic())
-        self._tasks.popleft()
+        self.tasks.popleft()
         self._held.discard(task.task)
         self._busy = False
         self._begin()
@@ -326,7 +326,7 @@ class LightWorker(asyncio.Protocol):
         self._timers.clear()
 
 
-def _result(task: Task, before: int, count: int) -> Result:
+def made_up(task: Task, before: int, count: int) -> Result:
     """Made-up returns for some directions of a task, or all."""
     first = task.first + before
     shape = (count, 2) if task.kind == "members" else (count,)
@@ -339,6 +339,3 @@ def _result(task: Task, before: int, count: int) -> Result:
         *(packed, lengths),
         part=Part(before, after) if before or after else None,
     )
-
-
-__all__ = ["Crowd", "Epoch", "Heard", "LightWorker"]
