@@ -231,9 +231,11 @@ def host(
     from protocol import registry
     from protocol.errors import ShoalError
     from protocol.identity import digest_of
+    from protocol.installed import granted
 
     flags = spec_values(locals())
-    registry.allow(allow_module or ())
+    modules = granted(allow_module)
+    registry.allow(modules)
     delegates = tuple(map(digest_of, delegate)) if delegate is not None else None
     console = Console(events=not quiet)
     if standby is not None:
@@ -274,7 +276,6 @@ def host(
     else:
         from coordinator.composing import compose
 
-        modules = tuple(allow_module or ())
         composed = compose(source, flags, assignments or [], modules, pool, init, preset)
         run = runs.prepare(composed.spec, run_dir, key, delegates, keep_returns, composed.first)
         if composed.told:
@@ -473,12 +474,13 @@ def demo(
     from coordinator.host import prepare
     from protocol import registry
     from protocol.errors import ShoalError
+    from protocol.installed import granted
 
     if broker not in ("embedded", "mosquitto"):
         raise ShoalError(f"--broker {broker!r}: the demo starts its own, embedded or mosquitto")
     flags = spec_values(locals())
-    registry.allow(allow_module or ())
-    modules = tuple(allow_module or ())
+    modules = granted(allow_module)
+    registry.allow(modules)
     spec, first, told = compose(source, flags, assignments or [], modules, pool, init, preset)
     run = prepare(spec, run_dir, first=first)
     console = Console(events=not quiet)
@@ -493,7 +495,7 @@ def demo(
         run,
         workers,
         broker,
-        tuple(allow_module or ()),
+        modules,
         on_event=console.event,
         on_update=console.update,
         on_ready=lambda join: console.say(f"more workers of this machine may join with:  {join}"),

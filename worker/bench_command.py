@@ -89,11 +89,12 @@ def bench(
     import sys
 
     from protocol import registry
+    from protocol.installed import granted
     from worker import bench as measuring
     from worker.policies.devices import parse as parse_device
     from worker.policies.making import Grant
 
-    grant = Grant(tuple(allow_module or ()), parse_device(device))
+    grant = Grant(granted(allow_module), parse_device(device))
     registry.allow(grant.modules)
     with contextlib.redirect_stdout(sys.stderr):  # what an environment prints
         subject: Subject

@@ -190,12 +190,14 @@ def join(
 
     from protocol import registry
     from protocol.identity import Identity
+    from protocol.installed import granted
     from protocol.spec import LONGEST_EPISODE, MAX_PARAMETERS
     from worker.console import open_console
     from worker.daemon import Daemon, Settings
     from worker.limits import Limits
 
-    registry.allow(allow_module or ())
+    allowed = granted(allow_module)
+    registry.allow(allowed)
     settings = Settings(
         address=address,
         name=name,
@@ -203,7 +205,7 @@ def join(
         cpu_share=share,
         memory_limit=memory,
         credit=credit,
-        allowed=tuple(allow_module or ()),
+        allowed=allowed,
         device=policies_on,
         lanes=lanes or 0,
         once=once,

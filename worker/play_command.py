@@ -54,9 +54,11 @@ def play(
     from protocol import registry
     from protocol.errors import ShoalError
     from protocol.figures import shown
+    from protocol.installed import granted
     from worker import play as playing
 
-    registry.allow(allow_module or ())
+    allowed = granted(allow_module)
+    registry.allow(allowed)
     if video is not None and render is Render.HUMAN:
         raise ShoalError("--render human and --video exclude each other: choose one")
     policy = playing.load(run_dir, playing.BEST if best else playing.LATEST)
@@ -66,7 +68,7 @@ def play(
         episodes,
         render=render is Render.HUMAN,
         video=video,
-        allowed=tuple(allow_module or ()),
+        allowed=allowed,
         on_episode=lambda episode, total, steps: print(
             f"episode {episode}: return {total:g}, {steps} steps", flush=True
         ),

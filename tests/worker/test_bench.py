@@ -88,7 +88,7 @@ def test_a_trained_policy_is_measured_as_its_run_keeps_it(tmp_path: Path):
             ],
             "no start",
         ),
-        (["--allow-module", "no_such_module"], "can't be imported"),
+        (["--allow-module", "no_such_module"], "no such module is installed here"),
         ([str(Path(__file__).parent), "--normalizer"], "normalizer can't be changed"),
     ],
 )

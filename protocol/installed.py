@@ -1,0 +1,56 @@
+"""Whether a module that a user allows is here, found out without running any of it."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+
+from protocol.errors import ShoalError
+
+
+def granted(modules: Sequence[str] | None) -> tuple[str, ...]:
+    """What `--allow-module` names. Raises ShoalError for a module that is not installed here, which
+    would otherwise allow nothing, without a word."""
+    for module in modules or ():
+        if not _is_here(module):
+            raise ShoalError(
+                f"--allow-module {module[:60]!r}: no such module is installed here"
+                f"{_suggestion(module)}; mend the name, or install its package for "
+                f"{sys.executable}"
+            )
+    return tuple(modules or ())
+
+
+def _is_here(module: str) -> bool:
+    """Whether a dotted name can be imported here, or by processes that start in this folder."""
+    if not all(name.isidentifier() for name in module.split(".")):
+        return False
+    first, *inner = module.split(".")
+    found = _find(first)
+    for name in inner:
+        places = None if found is None else found.submodule_search_locations
+        if places is None:
+            return False
+        # By its last name, as if it were no part of a package: else the package would be imported.
+        found = PathFinder.find_spec(name, list(places))
+    return found is not None
+
+
+def _find(name: str) -> ModuleSpec | None:
+    try:
+        found = importlib.util.find_spec(name)
+    except ValueError:  # a module of this process that was made by hand
+        return None
+    return found or PathFinder.find_spec(name, [str(Path.cwd())])
+
+
+def _suggestion(module: str) -> str:
+    from difflib import get_close_matches
+    from importlib.metadata import packages_distributions  # looks at all that is installed
+
+    first, dot, rest = module.partition(".")
+    near = get_close_matches(first.replace("-", "_"), list(packages_distributions()), 1, 0.75)
+    return f" (is it {near[0]}{dot}{rest}?)" if near and near[0] != first else ""
