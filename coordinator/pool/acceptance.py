@@ -60,7 +60,8 @@ class Acceptance:
     def __init__(self, needed: bool, version: int, standing: Standing) -> None:
         self._needed = needed
         self._version = version
-        self._candidate = standing.candidate
+        self.candidate = standing.candidate
+        """whether the current version is one"""
         self._accepted = standing.accepted
         self._own = standing.own
         self._kept: bool | None = self._verdict() if standing.own.episodes else None
@@ -69,25 +70,25 @@ class Acceptance:
     @property
     def awaits(self) -> bool:
         """Whether the current version is a candidate without a verdict."""
-        return self._candidate and self._kept is None
+        return self.candidate and self._kept is None
 
     @property
     def rejected(self) -> bool:
         """Whether the current version is a candidate that is to be reverted."""
-        return self._candidate and self._kept is False
+        return self.candidate and self._kept is False
 
     @property
     def accepted_version(self) -> int:
         """The last version that is the accepted policy; the current one, where that is kept."""
-        return self._version - (self._candidate and not self._kept)
+        return self._version - (self.candidate and not self._kept)
 
     def judge(self, judged: CentreJudged) -> None:
         """The centre of a version was evaluated."""
-        if self._candidate and judged.version == self._version:
+        if self.candidate and judged.version == self._version:
             self._own = self._own.with_more(judged)
             if self._kept is None:
                 self._kept = self._verdict()
-        elif judged.version == self._version - self._candidate:
+        elif judged.version == self._version - self.candidate:
             self._accepted = self._accepted.with_more(judged)
 
     def give_up(self) -> None:
@@ -96,10 +97,10 @@ class Acceptance:
 
     def reach(self, version: int, reverts: bool) -> None:
         """The run reached its next version, by an update that `reverts`, or by a step."""
-        if not reverts and self._candidate:
+        if not reverts and self.candidate:
             self._accepted = self._own
         self._version = version
-        self._candidate = self._needed and not reverts
+        self.candidate = self._needed and not reverts
         self._own = UNKNOWN
         self._kept = None
 

@@ -15,6 +15,8 @@ class Batch:
         self.contributions: list[Contribution] = []
         self.members = 0
         """members in them that count"""
+        self.steps = 0
+        """environment steps of those"""
         self.stale = 0
         """those of them that were evaluated before the batch was the open one"""
         self.dropped: list[int] = []

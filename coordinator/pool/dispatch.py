@@ -7,9 +7,6 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
 
-import msgspec
-
-from coordinator.pool.acceptance import Acceptance
 from coordinator.pool.auditing import Auditing
 from coordinator.pool.batches import Batches
 from coordinator.pool.checks import Check
@@ -18,10 +15,11 @@ from coordinator.pool.evaluations import Evaluations
 from coordinator.pool.events import Command, SendTask, SessionId
 from coordinator.pool.leases import Leases
 from coordinator.pool.newcomers import Newcomers
+from coordinator.pool.offers import Offer, Offers
 from coordinator.pool.roster import Roster, Session
-from coordinator.pool.sizing import SLOWER, Pacing
+from coordinator.pool.sizing import Pacing
 from coordinator.pool.work import Claim, Lease, Work
-from protocol.messages import MAX_TASK_DIRECTIONS, TaskKind
+from protocol.messages import MAX_TASK_DIRECTIONS
 from protocol.spec import RunSpec
 
 OFFERS_AT_ONCE = 1000
@@ -48,19 +46,6 @@ TRIED_AGAIN_AFTER = 30.0
 now."""
 
 
-class Offer(msgspec.Struct, frozen=True, gc=False):
-    """Free units that may be leased now, evaluated at `version`, `most` of them to one session."""
-
-    kind: TaskKind
-    version: int
-    work: Work
-    most: int = MAX_TASK_DIRECTIONS
-    before: int = 0
-    """units that the run needs before it waits for these"""
-    spared: int = 0
-    """versions for which they may come late and count all the same"""
-
-
 class Dispatch:
     """Leases what is free to who has room for it; what it decides becomes `SendTask` commands."""
 
@@ -72,7 +57,7 @@ class Dispatch:
         leases: Leases,
         batches: Batches,
         evaluations: Evaluations,
-        acceptance: Acceptance,
+        offers: Offers,
         auditing: Auditing | None,
         commands: list[Command],
     ) -> None:
@@ -82,29 +67,20 @@ class Dispatch:
         self._leases = leases
         self._batches = batches
         self._evaluations = evaluations
-        self._acceptance = acceptance
+        self._offers = offers
         self._auditing = auditing
         self._commands = commands
-        self._lag = spec.versions_kept - 1 - spec.pool.max_staleness
         self._copies = spec.pool.copies
-        self._spared = spec.pool.max_staleness - 1
         self._minimum_seconds = spec.pool.minimum_task_seconds
         self._insured = -math.inf
-        self._members = Offer("members", course.version, batches.open.work)
-        """of the open batch"""
         self._newcomers = Newcomers(spec.directions)
 
     def has_offers(self) -> bool:
         """Whether anything is free."""
         if self._auditing is not None and self._auditing.has_checks:
             return True
-        wanted = self._members_wanted()
-        return bool(self._offers(wanted)) or (wanted and self.room_ahead > 0)
-
-    @property
-    def room_ahead(self) -> int:
-        """Directions of the next batch that may still be begun one version early."""
-        return self._batches.early_room(self._course.updating)
+        self._offers.look()
+        return self._offers.any
 
     def feed_idle(self, now: float) -> None:
         """Offer work to those who have none, first to those who have returned some."""
@@ -116,8 +92,9 @@ class Dispatch:
     def feed_waiting(self, queue: OrderedDict[SessionId, Session], now: float) -> None:
         """Offer work to those who wait, the longest first, while there is some."""
         balance = FRUITLESS_OFFERS
+        self._offers.look()
         for _ in range(min(len(queue), OFFERS_AT_ONCE)):
-            balance += 1 if self.feed(next(iter(queue.values())), now) else -1
+            balance += 1 if self._feed(next(iter(queue.values())), now) else -1
             if not balance:
                 return
 
@@ -188,6 +165,11 @@ class Dispatch:
 
     def feed(self, session: Session, now: float) -> bool:
         """Lease to this session as much as it has room for and is its share: whether it got any."""
+        self._offers.look()
+        return self._feed(session, now)
+
+    def _feed(self, session: Session, now: float) -> bool:
+        """Likewise, of what was free when that was looked at last."""
         spare = room = session.spare
         if room > 0 and now >= session.rests_until and self._course.leases:
             while spare and self._lease_something(session, now):
@@ -208,17 +190,17 @@ class Dispatch:
 
     def _lease_work(self, session: Session, now: float) -> bool:
         """Lease to this session what counts."""
-        auditing = self._auditing
-        wanted = self._members_wanted()
-        # As a rule nothing is free but what is begun early, where that is.
-        offers = self._offers(wanted)
-        if auditing is not None and not auditing.may_judge(session.id.worker):
-            offers = [offer for offer in offers if offer.kind != "centre"]
-        for offer in offers:
+        auditing, offers = self._auditing, self._offers
+        for offer in offers.needed:
+            if not offer.work.unleased.total:
+                continue
+            judges = offer.kind == "centre" and auditing is not None
+            if judges and not auditing.may_judge(session.id.worker):
+                continue
             pacing = self._leases.pacing(session, offer.kind, now)
-            if self._lease_part(session, offer, pacing, now):
+            if self._lease_part(session, offer, MAX_TASK_DIRECTIONS, pacing, now):
                 return True
-        if not wanted:
+        if not offers.members_wanted:
             return False
         room = self._batches.early_room(self._course.updating)
         return room > 0 and self._lease_early(session, room, now)
@@ -235,28 +217,6 @@ class Dispatch:
         self._send_task(session, lease)
         return True
 
-    def _offers(self, wanted: bool) -> list[Offer]:
-        """What is free and the run waits for, the most useful first; members where they are
-        `wanted`."""
-        work = self._batches.open.work
-        free = work.unleased.total if wanted and not self._course.updating else 0
-        offers: list[Offer] = []
-        current = None
-        for evaluation in self._evaluations.under_way:
-            if evaluation.work.unleased.total:
-                offer = Offer("centre", evaluation.version, evaluation.work)
-                if wanted and evaluation.version == self._course.version:
-                    current = offer
-                else:
-                    offers.append(offer)
-        if free:
-            if self._members.work is not work:
-                self._members = Offer("members", self._course.version, work)
-            offers.append(self._members)
-        if current is not None:
-            offers.append(current)
-        return offers
-
     def _awaited(self) -> Iterator[Work]:
         """What has no free unit any more and holds the run up."""
         batch = self._batches.open
@@ -271,69 +231,60 @@ class Dispatch:
             if not evaluation.work.unleased.total:
                 yield evaluation.work
 
-    def _members_wanted(self) -> bool:
-        """No members are leased after the last update, nor around a candidate that may be reverted,
-        nor while a centre evaluation is so far behind that workers are about to forget its version.
-        """
-        if self._course.final is not None or self._acceptance.awaits:
-            return False
-        evaluations = self._evaluations.under_way
-        return not evaluations or self._course.version - evaluations[0].version < self._lag
-
     def _lease_early(self, session: Session, room: int, now: float) -> bool:
         """Lease to this session what it can do of the next batch until that is open, beside what it
         holds, at most `room` directions: the less is done one version early, the better the run
         learns."""
-        before = 0 if self._course.updating else self._batches.awaited
+        offer = self._offers.early(now)
         pacing = self._leases.pacing(session, "members", now)
-        seconds = self._course.update_in(now) - pacing.free_in
-        if before and self._roster.speed:
-            seconds += before * self._leases.steps["members"] / self._roster.speed
+        seconds = offer.update_in - pacing.free_in + offer.before_in
         if seconds <= 0.0:
             return False
-        limit = max(1, math.ceil(max(seconds, self._minimum_seconds) / pacing.unit))
-        offer = Offer(
-            "members",
-            self._course.version,
-            self._batches.next.work,
-            min(room, limit, MAX_TASK_DIRECTIONS),
-            before=before,
-            spared=self._spared,
-        )
-        return self._lease_part(session, offer, pacing, now)
+        if seconds < self._minimum_seconds:
+            seconds = self._minimum_seconds
+        limit = math.ceil(seconds / pacing.unit) or 1
+        if limit < room:
+            room = limit
+        if room > MAX_TASK_DIRECTIONS:
+            room = MAX_TASK_DIRECTIONS
+        return self._lease_part(session, offer, room, pacing, now)
 
-    def _lease_part(self, session: Session, offer: Offer, pacing: Pacing, now: float) -> bool:
-        """Lease to this session what of the offer is its share: whether there was any."""
-        end = self._ends_in(offer)
-        late = session.pace.measured and pacing.free_in + pacing.unit > end
-        if late and not self._may_be_late(session, offer, pacing, end, now):
+    def _lease_part(
+        self, session: Session, offer: Offer, most: int, pacing: Pacing, now: float
+    ) -> bool:
+        """Lease to this session what of the offer is its share, at most so many units: whether
+        there was any."""
+        roster, leases, work = self._roster, self._leases, offer.work
+        end = offer.end
+        late = pacing.free_in + pacing.unit > end and session.pace.measured
+        if late and not self._may_be_late(session, offer, pacing, now):
             return False
-        size = self._leases.size(session, self._roster.share(session), offer.work, pacing)
+        size = leases.size(session, roster.share(session), work, pacing)
         if not size:
             return False
         if late:
             size = 1
-        elif size > offer.most:
-            size = offer.most
+        elif size > most:
+            size = most
         if session.losses and (session.vouched_for or not session.proven):
             # Whose worker lost its last tasks begins with a small one.
             size = max(1, size >> session.losses)
         if not session.proven:
             size = min(size, self._room_for_newcomers(now))
-        elif pacing.fill and self._roster.newcomers:
+        elif pacing.fill and roster.newcomers:
             # Its full lanes may take all that there is, batch after batch.
-            size = min(size, offer.work.unleased.total - self._left_to_newcomers(offer.work, now))
+            size = min(size, work.unleased.total - self._left_to_newcomers(work, now))
         if size <= 0:
             return False
         worker = session.id.worker
-        claim = offer.work.claim(size, worker, self._roster.eligible)
-        if claim is None and not session.leases and self._forgives(worker, offer.work):
+        claim = work.claim(size, worker, roster.eligible)
+        if claim is None and not session.leases and self._forgives(worker, work):
             # Nobody idles beside work that it once failed where no other has room for it.
-            claim = offer.work.claim(size, worker, self._roster.roomy_workers)
+            claim = work.claim(size, worker, roster.roomy_workers)
         if claim is None:
             return False
-        lease = self._leases.issue(
-            session, offer.kind, offer.version, offer.work, claim, now, None, pacing, end
+        lease = leases.issue(
+            session, offer.kind, offer.version, work, claim, now, None, pacing, end
         )
         self._hand_over(session, lease)
         return True
@@ -373,26 +324,13 @@ class Dispatch:
         self._newcomers.returned(lease)
         self._roster.trying = len(self._newcomers)
 
-    def _ends_in(self, offer: Offer) -> float:
-        """Seconds until the last unit of the offer is expected, from a worker of usual speed."""
-        speed = self._roster.speed
-        if not speed:
-            return math.inf
-        steps = self._leases.steps[offer.kind]
-        left = (offer.before + offer.work.missing) * steps / speed
-        last = SLOWER * steps / self._roster.typical_speed
-        return left + (last if last > self._minimum_seconds else self._minimum_seconds)
-
-    def _may_be_late(
-        self, session: Session, offer: Offer, pacing: Pacing, end: float, now: float
-    ) -> bool:
+    def _may_be_late(self, session: Session, offer: Offer, pacing: Pacing, now: float) -> bool:
         """Whether a unit is given to who would be done with it only after its batch should end.
 
         Somebody faster comes for it, as long as it is expected that others return theirs.
         """
-        if offer.spared > 0:
-            batch = self._batches.size * self._leases.steps[offer.kind] / self._roster.speed
-            return pacing.seconds(1) <= end + offer.spared * batch
+        if offer.late_end > 0.0:
+            return pacing.seconds(1) <= offer.late_end
         if session.leases:
             return False
         if now - session.fed >= TRIED_AGAIN_AFTER:
@@ -403,15 +341,9 @@ class Dispatch:
         return self._roster.fastest_waiting(session) is session
 
     def _send_task(self, session: Session, lease: Lease) -> None:
-        acknowledged = session.take_unacknowledged() if session.unacknowledged else ()
+        told = session.take_unacknowledged() if session.unacknowledged else ()
         self._commands.append(
             SendTask(
-                session.id,
-                lease.task,
-                lease.kind,
-                lease.version,
-                lease.first,
-                lease.count,
-                acknowledged,
+                session.id, lease.task, lease.kind, lease.version, lease.first, lease.count, told
             )
         )

@@ -72,50 +72,56 @@ class Intake:
     ) -> bool:
         """Let a result of so many steps count as far as it may: whether it does. `lease`, where it
         is out, is what it is of, `session`, where it is here, whose it is."""
-        outcome: Outcome
         auditing, worker = self._auditing, event.session.worker
+        answer: tuple[Outcome, str]
         if self._banned and worker in self._banned:
-            outcome, reason = "refused", f"banned: {self._banned[worker]}"
+            answer = "refused", f"banned: {self._banned[worker]}"
         elif auditing is not None and (check := auditing.checks.of(lease)) is not None:
             auditing.answered(check, event, lease, session)
-            outcome, reason = DUPLICATE
+            answer = DUPLICATE
         elif event.kind != "centre":
-            outcome, reason = self._take_members(event, lease, session, steps)
+            answer = self._take_members(event, lease, session, steps)
         elif auditing is not None and auditing.trust.is_suspected(worker):
-            outcome, reason = HELD_BACK
+            answer = HELD_BACK
         else:
-            outcome, reason = self._take_centre(event, lease)
-        if outcome == "accepted":
+            answer = self._take_centre(event, lease)
+        if answer is ACCEPTED:
             self._keep(event, session)
             return True
-        self._answer(Useless(event, outcome, reason))
+        self._answer(Useless(event, *answer))
         return False
 
     def kept(self, event: Kept, now: float) -> None:
         """Acknowledge what is durable now, with the next task where one may come."""
         keeping, roster, ended = self._keeping, self._roster, self._course.ended
+        sessions, owed = roster.sessions, roster.owed
         for id, name in event.results:
-            waited = keeping.kept(id, name)
-            session = roster.sessions.get(id)
-            if session is not None:
-                session.unkept = keeping.of(id)
-                if session.unkept >= MOST_TASKS - session.credit:
-                    roster.note_room(session, now)
-            if session is not None and session.credit > 0 and not ended:
-                session.unacknowledged.append(name)
-                roster.owed[id] = session
-            else:
+            left, waited = keeping.kept(id, name)
+            session = sessions.get(id)
+            if session is None:
                 self._commands.append(SendAcknowledge(id, (name,), "accepted"))
+            else:
+                credit = session.credit
+                session.unkept = left
+                if left >= MOST_TASKS - credit:
+                    roster.note_room(session, now)
+                if credit > 0 and not ended:
+                    session.unacknowledged.append(name)
+                    owed[id] = session
+                else:
+                    self._commands.append(SendAcknowledge(id, (name,), "accepted"))
             for useless in waited:
                 self._answer(useless)
 
     def _keep(self, event: Arrived, session: Session | None) -> None:
         """Ask for an accepted result to be made durable."""
-        until = event.version
         if event.kind == "members":
-            index = event.first // self._batches.size
-            closes = self._course.version + self._course.updating
-            until = index if index > closes else closes
+            course, until = self._course, event.first // self._batches.size
+            closes = course.version + 1 if course.updating else course.version
+            if until < closes:
+                until = closes
+        else:
+            until = event.version
         unkept = self._keeping.add(event)
         if session is not None:
             session.unkept = unkept
@@ -156,15 +162,15 @@ class Intake:
         count, size = len(event.returns), self._batches.size
         end = event.first + count
         index, last = event.first // size, (end - 1) // size
-        version = self._course.version
-        closes = version + self._course.updating
-        if index != last or index > version + 1 or event.version > version:
+        course, version, auditing = self._course, event.version, self._auditing
+        newest = course.version
+        if index != last or index > newest + 1 or version > newest:
             return "refused", "that range was never leased"
-        age = (index if index > closes else closes) - event.version
+        closes = newest + 1 if course.updating else newest
+        age = (index if index > closes else closes) - version
         batch = self._batches.of(index)
         if batch is None or age > self._max_staleness:
             return "late", f"{age} versions old"
-        auditing = self._auditing
         if auditing is not None and auditing.holds_back(event, lease, session):
             self._hold_back(batch, event, lease)
             return HELD_BACK
@@ -228,8 +234,8 @@ class Intake:
             event.observed,
         )
         members, course = self._members_per_direction * counted, self._course
-        late = batch.index < course.version + course.updating
-        self._batches.count(batch, contribution, members, late)
+        closes = course.version + 1 if course.updating else course.version
+        self._batches.count(batch, contribution, members, steps, batch.index < closes)
         self._leases.saw_members(steps, counted)
 
     def _drop_failing(self, batch: Batch, event: Arrived, is_open: NDArray[np.bool_]) -> None:

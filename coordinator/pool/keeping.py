@@ -40,22 +40,16 @@ class Keeping:
         """by the result that they wait for"""
         self._of: dict[SessionId, int] = {}
 
-    def of(self, session: SessionId) -> int:
-        """How many of them a session has sent."""
-        return self._of.get(session, 0)
-
     def add(self, arrived: Arrived) -> int:
         """A result was accepted: how many of its session's are not durable."""
         id = arrived.session
-        name = (id, arrived.name)
+        name = (id, arrived.task if arrived.part is None else arrived.name)
         count = self._of.get(id, 0)
-        known = len(self._unplaced)
-        if name not in self._placed:
-            self._unplaced.setdefault(name, arrived)
-        if len(self._unplaced) == known:
+        if name in self._unplaced or (self._placed and name in self._placed):
             return count
-        self._of[id] = count + 1
-        return count + 1
+        self._unplaced[name] = arrived
+        self._of[id] = count = count + 1
+        return count
 
     def holds_back(self, useless: Useless) -> bool:
         """Whether the answer waits for a result of the same units, because that one is not safe.
@@ -74,20 +68,22 @@ class Keeping:
                     return True
         return False
 
-    def kept(self, session: SessionId, result: ResultName) -> Sequence[Useless]:
-        """A result is safe: what waited for it."""
+    def kept(self, session: SessionId, result: ResultName) -> tuple[int, Sequence[Useless]]:
+        """A result is safe: how many of its session's are not, and what waited for it."""
         name = (session, result)
+        left = self._of.get(session, 0)
         if self._unplaced.pop(name, None) is None:
             arrived = self._placed.pop(name, None)
             if arrived is None:
-                return ()
+                return left, ()
             self._displace(name, arrived)
-        if left := self._of[session] - 1:
+        left -= 1
+        if left:
             self._of[session] = left
         else:
             del self._of[session]
         waiting = self._waiting.pop(name, None) if self._waiting else None
-        return tuple(waiting.values()) if waiting else ()
+        return left, tuple(waiting.values()) if waiting else ()
 
     def _place(self) -> None:
         """Most results are safe before another of the same units comes: they have no place."""

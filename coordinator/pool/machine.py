@@ -44,6 +44,7 @@ from coordinator.pool.events import (
 from coordinator.pool.failures import Failures
 from coordinator.pool.intake import Intake
 from coordinator.pool.leases import Leases
+from coordinator.pool.offers import Offers
 from coordinator.pool.quiet import quiet_because
 from coordinator.pool.roster import Roster, Session
 from coordinator.pool.sentences import Sentences
@@ -138,7 +139,7 @@ class Pool:
                 self._sentences,
                 self._commands,
             )
-        self._dispatch = Dispatch(
+        self._offers = Offers(
             spec,
             self._course,
             self._roster,
@@ -146,6 +147,15 @@ class Pool:
             self._batches,
             self._evaluations,
             self._acceptance,
+        )
+        self._dispatch = Dispatch(
+            spec,
+            self._course,
+            self._roster,
+            self._leases,
+            self._batches,
+            self._evaluations,
+            self._offers,
             self._auditing,
             self._commands,
         )
@@ -196,18 +206,18 @@ class Pool:
             if isinstance(event, Kept):
                 self._intake.kept(event, now)
         else:
-            self._note(event, now)
             # Nothing is free and no evaluation over because of a usual result, or a sign of life:
             # who waits is fed with the next tick at the latest.
-            usual = (
-                isinstance(event, Arrived)
-                and event.kind == "members"
-                and not event.failed
-                and event.part is None
-            ) or isinstance(event, Heard)
+            if isinstance(event, Arrived):
+                self._arrived(event, now)
+                usual = event.kind == "members" and not event.failed and event.part is None
+            else:
+                self._note(event, now)
+                usual = isinstance(event, Heard)
             if not usual:
                 self._conclude_evaluations(now)
-            if self._batches.open.work.missing <= self._batches.spare:
+            batches = self._batches
+            if batches.open.work.missing <= batches.spare:
                 self._maybe_close(now)
             if not usual:
                 self._feed_others(event, now)
@@ -228,8 +238,6 @@ class Pool:
 
     def _note(self, event: Event, now: float) -> None:
         match event:
-            case Arrived():
-                self._arrived(event, now)
             case Kept():
                 self._intake.kept(event, now)
             case Tick():
@@ -438,33 +446,33 @@ class Pool:
         if index == self.version and not self.updating:
             return self._batches.open.work
         ahead = self._batches.next
-        if index == self.version + 1 and held.count <= self._dispatch.room_ahead:
+        if index == self.version + 1 and held.count <= self._offers.room_ahead:
             return ahead.work
         return None
 
     # Results.
 
     def _arrived(self, event: Arrived, now: float) -> None:
-        session = self.sessions.get(event.session)
+        id, lengths, auditing = event.session, event.lengths, self._auditing
+        session = self.sessions.get(id)
         lease = self._leases.of(event)
         if session is not None:
             session.heard = now
             if event.task == session.overran:
                 session.overran = 0
                 session.last_result = now  # only now does it begin with what it was given since
-        lengths = event.lengths
         few = event.kind == "members" and len(lengths) <= FEW
         steps = sum(lengths.ravel().tolist()) if few else int(lengths.sum())
-        if self._auditing is not None:
-            self._auditing.was_there(event.session.worker, now)
+        if auditing is not None:
+            auditing.was_there(id.worker, now)
         counts = self._intake.take(event, lease, session, steps)
         if counts and session is not None:
-            self._roster.counted(session)
+            session.merit += 1
         if lease is not None:
             self._came_back(event, lease, session, steps, now)
         elif counts and session is not None:
             self._roster.found(session)
-        if self._auditing is not None:
+        if auditing is not None:
             self._sentences.carry_out(now)
         if session is not None:
             self._dispatch.feed(session, now)
@@ -478,24 +486,25 @@ class Pool:
             holder, own = session, True
         else:
             holder, own = self.sessions[lease.session], False
+        leases, roster = self._leases, self._roster
         count = len(event.returns)
         fresh = lease.came(event.first, event.first + count)
         if own and fresh:
             self._learn(lease, holder, steps * fresh / count, now)
-        if lease.left:
+        if fresh < lease.count and lease.left:
             if fresh:
-                self._leases.progressed(lease, holder, now)
+                leases.progressed(lease, holder, now)
             return
         if own:
             if not holder.proven:
                 self._dispatch.first_returned(lease)
             auditing = self._auditing
-            self._roster.returned(holder, auditing is None or auditing.is_known(holder.id.worker))
+            roster.returned(holder, auditing is None or auditing.is_known(holder.id.worker))
             if not lease.begun_before:
-                self._leases.took(lease, lease.spent, now)
-        self._leases.end(lease, holder, now)
+                leases.took(lease, lease.spent, now)
+        leases.end(lease, holder, now)
         if not own:
-            self._roster.note_room(holder, now)
+            roster.note_room(holder, now)
 
     def _learn(self, lease: Lease, session: Session, steps: float, now: float) -> None:
         """So many steps came in time: learn the session's speed, where their begin was seen."""
@@ -522,13 +531,13 @@ class Pool:
         batch = self._batches.open
         if batch.work.missing and not self._may_leave_the_rest(batch, now):
             return
-        stale = self._batches.stale(self.version)
-        contributions, members = self._batches.close()
-        self.episodes += members * self.spec.environment.episodes
-        self.steps += sum(part.steps for part in contributions)
+        closed = self._batches.close()
+        self.episodes += closed.members * self.spec.environment.episodes
+        self.steps += closed.steps
         course.close(now)
-        self._commands.append(CloseBatch(self.version, contributions, tuple(sorted(batch.dropped))))
-        if said := self._staleness.closes(stale, members, now):
+        dropped = tuple(sorted(batch.dropped))
+        self._commands.append(CloseBatch(self.version, closed.contributions, dropped))
+        if said := self._staleness.closes(closed.stale, closed.members, now):
             self._commands.append(said)
 
     def _may_leave_the_rest(self, batch: Batch, now: float) -> bool:

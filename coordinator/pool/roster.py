@@ -263,29 +263,29 @@ class Roster:
         """Take a changed speed into account."""
         pace, before = session.pace, session.weight
         weight = session.weight = pace.speed if session.credit > 0 and pace.measured else 0.0
+        measured = self._measured
         if not before or not weight:
-            self._measured += (weight > 0.0) - (before > 0.0)
-        if self._measured:
-            self._speed += weight - before
-            self.typical_speed = self._speed / self._measured
+            measured += (weight > 0.0) - (before > 0.0)
+            self._measured = measured
+        if measured:
+            self._speed = speed = self._speed + (weight - before)
+            self.typical_speed = speed / measured
         else:
             self._speed = self.typical_speed = 0.0  # and not what rounding left
-        self.speed = self.typical_speed * self._counted
-
-    @property
-    def _counted(self) -> int:
-        """Sessions that are expected to bring something: of newcomers only those at work."""
-        return self.known_takers + self.trying if self.known_takers else self._takers
+        known = self.known_takers
+        self.speed = self.typical_speed * (known + self.trying if known else self._takers)
 
     def share(self, session: Session) -> float:
-        """Its part of the speed of all who take work, in 0 .. 1.
+        """Its part of the speed of all who take work, in 0 .. 1: of newcomers only those at work
+        are counted, where others are here.
 
         Who was not measured counts as average, whatever speed it declared.
         """
-        takers = self._counted or 1
-        if not session.pace.measured or self._speed <= 0.0:
+        pace, known = session.pace, self.known_takers
+        takers = (known + self.trying if known else self._takers) or 1
+        if not pace.measured or self._speed <= 0.0:
             return 1.0 / takers
-        share = session.pace.speed / self._speed * self._measured / takers
+        share = pace.speed / self._speed * self._measured / takers
         return share if share < 1.0 else 1.0
 
     def fastest_waiting(self, session: Session) -> Session:
@@ -335,10 +335,6 @@ class Roster:
         self._merits.pop(session.id.worker, None)
         session.merit = 0
 
-    def counted(self, session: Session) -> None:
-        """A result of the session counts."""
-        session.merit += 1
-
     def found(self, session: Session) -> None:
         """What the session lost last is not lost."""
         session.losses = max(0, session.losses - 1)
@@ -363,29 +359,34 @@ class Roster:
 
     def note_spare(self, session: Session, spare: int, now: float) -> None:
         """Likewise, where it is known how many tasks it can take."""
-        queue = None
-        if spare > 0 and now >= session.rests_until:
-            waiting = self.idle if session.proven else self.newcomers
-            queue = self.roomy if session.leases else waiting
-        if queue is not None or session.queue is not None:
+        if spare <= 0 or now < session.rests_until:
+            if session.queue is not None:
+                self._queue(session, None)
+            return
+        if session.leases:
+            queue = self.roomy
+        else:
+            queue = self.idle if session.proven else self.newcomers
+        if queue is session.queue:
+            queue.move_to_end(session.id)
+        else:
             self._queue(session, queue)
 
     def _queue(self, session: Session, queue: OrderedDict[SessionId, Session] | None) -> None:
-        before, session.queue = session.queue, queue
-        if before is not None and before is not queue:
-            del before[session.id]
+        """Let the session wait elsewhere, last, or nowhere."""
+        id, before = session.id, session.queue
+        session.queue = queue
+        if before is not None:
+            del before[id]
+        if queue is not None:
+            queue[id] = session
         if (before is None) != (queue is None):
-            worker = session.id.worker
+            worker = id.worker
             count = self._roomy.get(worker, 0) + (1 if before is None else -1)
             if count:
                 self._roomy[worker] = count
             else:
                 del self._roomy[worker]
-        if queue is not None:
-            if queue is not before:
-                queue[session.id] = session
-            else:
-                queue.move_to_end(session.id)
 
     def _listen(self, session: Session) -> None:
         self._entered += 1

@@ -94,11 +94,11 @@ class Pacing(msgspec.Struct, frozen=True, gc=False):
 
     def seconds(self, units: int) -> float:
         """Until it would have done so many units."""
-        return self.free_in + self.unit * as_full(units, self.fill)
+        full = as_full(units, self.fill) if self.fill else units
+        return self.free_in + self.unit * full
 
 
 def task_size(
-    *,
     unleased: int,
     unfinished: int,
     held: int,
@@ -129,14 +129,14 @@ def task_size(
         return 0
     # For every lease: comparisons, which cost a third of what calls of min and max do.
     minimum = int(units_per_second * minimum_seconds) or 1
-    most = int(units_per_second * task_seconds) or 1
-    guided = math.ceil(share * unleased / 2) or 1
     if minimum < fill:
         minimum = fill
-    if fair >= 2 * minimum:
-        size = minimum if minimum > guided else guided
-    else:
-        size = fair if fair > 0 else guided
+    size = fair
+    if fair <= 0 or fair >= 2 * minimum:
+        size = math.ceil(share * unleased / 2) or 1
+        if size < minimum and fair > 0:
+            size = minimum
+    most = int(units_per_second * task_seconds) or 1
     if fill:
         if size < unleased and not idle and size < fill / 2:
             return 0
@@ -181,6 +181,10 @@ def lease_seconds(
     return RESTART_SECONDS if failed and seconds < RESTART_SECONDS else seconds
 
 
+NOTHING = (0.0, 0.0)
+"""Steps and seconds of no result."""
+
+
 class Pace:
     """Environment steps per second of one session, over its last three results.
 
@@ -188,7 +192,7 @@ class Pace:
     don't make it fast.
     """
 
-    __slots__ = ("_believed", "_first", "_results", "measured", "speed")
+    __slots__ = ("_believed", "_first", "_last", "_last_but_one", "measured", "speed")
 
     def __init__(self, declared: float) -> None:
         self.speed = declared or UNKNOWN_SPEED
@@ -197,23 +201,23 @@ class Pace:
         self._first = False
         self._believed = math.inf
         """the most that the next result alone may say"""
-        self._results: tuple[tuple[float, float], ...] = ()
-        """(steps, seconds)"""
+        self._last = self._last_but_one = NOTHING
 
     def observe(self, steps: float, seconds: float) -> None:
         """A result of so many steps arrived so long after the last, or after its lease."""
-        # The first task also paid for the start of the worker's processes.
-        before = () if self._first else self._results[-2:]
+        if self._first:
+            # The first task also paid for the start of the worker's processes.
+            self._last = self._last_but_one = NOTHING
         self._first = not self.measured
         self.measured = True
         if steps > seconds * self._believed:
             seconds = steps / self._believed
         self._believed = math.inf
-        self._results = (*before, (steps, seconds))
-        for earlier, lasted in before:
-            steps += earlier
-            seconds += lasted
+        one, two = self._last_but_one, self._last
+        self._last_but_one, self._last = two, (steps, seconds)
+        seconds = seconds + one[1] + two[1]
         if seconds > 0.0:
+            steps = steps + one[0] + two[0]
             self.speed = (steps if steps > 1.0 else 1.0) / seconds
 
     def ran_out(self, steps: float, seconds: float) -> None:
@@ -227,7 +231,6 @@ class Pace:
             self._believed = self.speed
         bound = steps / seconds if seconds > 0.0 else math.inf
         self.speed = max(min(0.5 * self.speed, bound), 1e-6)
-        self._results = ((self.speed * seconds, seconds),)
         self.measured, self._first = True, True  # the next result says more than this bound
 
 

@@ -114,10 +114,10 @@ class Lease(msgspec.Struct, eq=False):
 
     def came(self, first: int, end: int) -> int:
         """Units `[first, end)` came back: how many of them for the first time."""
-        if first == self.first and end == first + self.count:
-            before = self.count if self.due is None else self.due.total
+        count, due = self.count, self.due
+        if first == self.first and end == first + count:
             self.due = _NOTHING
-            return before
+            return count if due is None else due.total
         before = self.left
         if self.due is None:
             self.due = Ranges(self.first, self.first + self.count)
@@ -163,6 +163,7 @@ class Work:
         self._claims: dict[int, Claim] = {}
         self._claimed = 0
         self._failures: dict[int, tuple[tuple[str, int], ...]] = {}
+        """of episodes: by unit, the worker and the task of each"""
         self._latest: Lease | None = None
         """waited for the longest, as far as was looked; None: nothing is waited for any more"""
 
@@ -202,19 +203,27 @@ class Work:
 
     def _hold(self, taken: Range) -> Claim:
         self._claimed += 1
-        claim = self._claims[self._claimed] = Claim(self._claimed, taken, taken.end - taken.first)
-        self._set(taken, self._claimed)
+        number = self._claimed
+        claim = self._claims[number] = Claim(number, taken, taken.end - taken.first, [])
+        self._set(taken, number)
         return claim
 
     def enter(self, lease: Lease) -> None:
         """Count a lease, the first or a copy, among those of its claim."""
         claim = lease.claim
-        claim.leases.append(lease)
-        lease.awaited = len(claim.leases) == 1 and not claim.range.awaited
-        self.await_again(lease)
+        leases = claim.leases
+        leases.append(lease)
+        if len(leases) > 1:
+            return
+        claim.overdue = lease.overdue
+        if not claim.range.awaited:
+            lease.awaited = True
+            latest = self._latest
+            if latest is None or lease.awaited_until > latest.awaited_until:
+                self._latest = lease
 
     def await_again(self, lease: Lease) -> None:
-        """When this lease is overdue was decided, or decided anew."""
+        """When this lease is overdue was decided anew."""
         claim = lease.claim
         claim.overdue = claim.leases[0].overdue
         latest = self._latest
@@ -336,9 +345,9 @@ class Work:
         """Whether a lease of these ended in a failure, or an episode of any of them failed."""
         if units.failures:
             return True
-        return bool(self._failures) and any(
-            units.first <= unit < units.end for unit in self._failures
-        )
+        if not self._failures:
+            return False
+        return any(units.first <= unit < units.end for unit in self._failures)
 
     def set_aside(self, claim: Claim, tries: int, until: float, reason: str) -> Stuck | None:
         """Lease the unit of this claim, whose last lease failed, to nobody until that time, where
@@ -414,12 +423,15 @@ class Work:
         return self._states[first - self.first : end - self.first]
 
     def _set(self, units: Range, state: int) -> None:
-        first, end = units.first - self.first, units.end - self.first
-        if end - first > FEW:
-            self._states[first:end] = state
+        begin = units.first - self.first
+        count = units.end - units.first
+        if count == 1:
+            self._each[begin] = state
+        elif count > FEW:
+            self._states[begin : begin + count] = state
         else:
             each = self._each
-            for unit in range(first, end):
+            for unit in range(begin, begin + count):
                 each[unit] = state
 
     def _withdraw(self, first: int, end: int) -> None:

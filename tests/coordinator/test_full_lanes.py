@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from coordinator.pool.events import Joined, SendTask, SessionId, Updated
-from coordinator.pool.sizing import EMPTY
+from coordinator.pool.sizing import EMPTY, NOTHING
 from tests.coordinator.driver import A, B, Driver, tasks
 from tests.coordinator.simulation import Environment, spec
 
@@ -59,7 +59,7 @@ def test_batches_come_in_tasks_that_fill_the_lanes_of_all() -> None:
     # Once its share is small, few of its lanes are in use.
     for speed, times in ((1e5, 1), (2e4, 1)):
         pace = driver.pool.sessions[A].pace
-        pace.speed, pace._results = speed, ((speed, float(times)),)
+        pace.speed, pace._last, pace._last_but_one = speed, (speed, float(times)), NOTHING
         driver.pool._roster.reweigh(driver.pool.sessions[A])
         for _ in range(5):
             given = sizes(batch(driver))

@@ -35,23 +35,29 @@ def test_an_answer_waits_exactly_for_a_result_that_overlaps(
     waiting = useless(of(B, 99, first, count))
     assert keeping.holds_back(waiting) == bool(overlaps)
     assert not keeping.holds_back(useless(of(B, 99, first, count, "centre")))
-    told = [number for number in range(len(kept)) if waiting in keeping.kept(A, number)]
+    told, left = [], []
+    for number in range(len(kept)):
+        unkept, waited = keeping.kept(A, number)
+        left.append(unkept)
+        if waiting in waited:
+            told.append(number)
     assert len(told) == bool(overlaps)
     assert set(told) <= set(overlaps)
-    assert keeping.of(A) == 0
+    assert left == list(range(len(kept)))[::-1]
     assert not keeping.holds_back(waiting)
 
 
 def test_what_is_not_kept_is_counted_by_session() -> None:
     keeping = Keeping()
-    keeping.add(of(A, 1, 0, 4))
-    keeping.add(of(A, 1, 0, 4))
-    keeping.add(of(A, 2, 4, 4))
-    keeping.add(of(B, 3, 8, 4))
-    assert (keeping.of(A), keeping.of(B)) == (2, 1)
-    keeping.kept(A, 1)
-    assert keeping.kept(A, 1) == ()
-    assert (keeping.of(A), keeping.of(B)) == (1, 1)
+    assert keeping.add(of(A, 1, 0, 4)) == 1
+    assert keeping.add(of(A, 1, 0, 4)) == 1
+    assert keeping.add(of(A, 2, 4, 4)) == 2
+    assert keeping.add(of(B, 3, 8, 4)) == 1
+    assert keeping.holds_back(useless(of(B, 4, 0, 2)))
+    assert keeping.add(of(A, 1, 0, 4)) == 2
+    assert keeping.kept(A, 2) == (1, ())
+    assert keeping.kept(A, 2) == (1, ())
+    assert keeping.kept(B, 3) == (0, ())
 
 
 def test_a_duplicate_that_comes_again_and_again_waits_once() -> None:
@@ -59,7 +65,8 @@ def test_a_duplicate_that_comes_again_and_again_waits_once() -> None:
     keeping.add(of(A, 1, 0, 4))
     for _ in range(1000):
         assert keeping.holds_back(useless(of(B, 2, 2, 4)))
-    assert len(keeping.kept(A, 1)) == 1
+    _, waited = keeping.kept(A, 1)
+    assert len(waited) == 1
 
 
 def test_a_flood_of_duplicates_looks_at_few_results_each() -> None:

@@ -245,7 +245,7 @@ def test_who_has_returned_something_waits_before_newcomers_and_they_count_once_a
 def work(roster: Roster, session: Session, results: int) -> None:
     """It returns tasks, all of which count."""
     for _ in range(results):
-        roster.counted(session)
+        session.merit += 1
         roster.returned(session)
 
 
