@@ -47,9 +47,9 @@ class Batches:
         self._batches: dict[int, Batch] = {}
         self._late: list[Contribution] = []
         self._late_members = self._late_steps = 0
-        self._others: tuple[bool, int] | None = None
-        """whether an update is made, and what may be late beside what is begun early; None: it is
-        to be counted"""
+        self._others: tuple[bool, float] | None = None
+        """whether an update is made, and for how much what may be late leaves no room; None: that
+        is to be counted"""
         if used is not None:
             self._reopen(version, used)
         self.open = self._batch(version)
@@ -83,8 +83,8 @@ class Batches:
             return 0
         others = self._others
         if others is None or others[0] is not updating:
-            others = self._others = updating, self._may_be_late(updating)
-        room -= self._fresh_share * others[1]
+            others = self._others = updating, self._fresh_share * self._may_be_late(updating)
+        room -= others[1]
         return int(room) if room > 0.0 else 0
 
     def look_again(self) -> None:

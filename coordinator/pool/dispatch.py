@@ -148,7 +148,7 @@ class Dispatch:
                 return False  # it may be held back of this worker, for others
             if auditing.stands_behind(worker):
                 return False
-            if lease.kind == "centre" and not auditing.may_judge(worker):
+            if lease.kind == "centre" and not self._may_judge(worker):
                 return False
         pacing = self._leases.pacing(session, lease.kind, now)
         count = min(claim.left, max(1, pacing.fill, int(self._minimum_seconds / pacing.unit)))
@@ -171,7 +171,7 @@ class Dispatch:
     def _feed(self, session: Session, now: float) -> bool:
         """Likewise, of what was free when that was looked at last."""
         spare = room = session.spare
-        if room > 0 and now >= session.rests_until and self._course.leases:
+        if room > 0 and now >= session.rests_until and self._offers.may_lease:
             while spare and self._lease_something(session, now):
                 spare -= 1
         self._roster.note_spare(session, spare, now)
@@ -190,12 +190,11 @@ class Dispatch:
 
     def _lease_work(self, session: Session, now: float) -> bool:
         """Lease to this session what counts."""
-        auditing, offers = self._auditing, self._offers
+        offers = self._offers
         for offer in offers.needed:
             if not offer.work.unleased.total:
                 continue
-            judges = offer.kind == "centre" and auditing is not None
-            if judges and not auditing.may_judge(session.id.worker):
+            if offer.kind == "centre" and not self._may_judge(session.id.worker):
                 continue
             pacing = self._leases.pacing(session, offer.kind, now)
             if self._lease_part(session, offer, MAX_TASK_DIRECTIONS, pacing, now):
@@ -204,6 +203,10 @@ class Dispatch:
             return False
         room = self._batches.early_room(self._course.updating)
         return room > 0 and self._lease_early(session, room, now)
+
+    def _may_judge(self, worker: str) -> bool:
+        """Whether a worker is given episodes of the centre."""
+        return self._auditing is None or self._auditing.may_judge(worker)
 
     def _lease_check(self, session: Session, check: Check | None, now: float) -> bool:
         """Lease to this session a check that is for it, if there is one."""

@@ -61,19 +61,27 @@ class Offers:
         self._spared = spec.pool.max_staleness - 1
         """versions for which what is begun early may come late and count all the same"""
         self._minimum_seconds = spec.pool.minimum_task_seconds
+        self.may_lease = False
+        """whether anything new may be leased at all"""
         self.needed: list[Offer] = []
         """what the run waits for, the most useful first"""
         self.members_wanted = False
+        """No members are leased after the last update, nor around a candidate that may be reverted,
+        nor while a centre evaluation is so far behind that workers are about to forget its version.
+        """
         self._early: Offer | None = None
 
     def look(self) -> None:
         """Look at what is free."""
-        course = self._course
-        wanted = self.members_wanted = self._are_members_wanted()
-        self._early = None
+        course, acceptance = self._course, self._acceptance
+        evaluations = self._evaluations.under_way
+        wanted = course.final is None and not (acceptance.candidate and acceptance.awaits)
+        if wanted and evaluations:
+            wanted = course.version - evaluations[0].version < self._lag
+        self.may_lease, self.members_wanted, self._early = course.leases, wanted, None
         needed: list[Offer] = []
         current = None
-        for evaluation in self._evaluations.under_way:
+        for evaluation in evaluations:
             work = evaluation.work
             if work.unleased.total:
                 version = evaluation.version
@@ -121,16 +129,6 @@ class Offers:
         update_in = course.update_in(now)
         version = course.version
         return Offer("members", version, work, end, before, before_in, update_in, late_end)
-
-    def _are_members_wanted(self) -> bool:
-        """No members are leased after the last update, nor around a candidate that may be reverted,
-        nor while a centre evaluation is so far behind that workers are about to forget its version.
-        """
-        course, acceptance = self._course, self._acceptance
-        if course.final is not None or (acceptance.candidate and acceptance.awaits):
-            return False
-        evaluations = self._evaluations.under_way
-        return not evaluations or course.version - evaluations[0].version < self._lag
 
     def _end(self, kind: TaskKind, units: int) -> float:
         """Seconds until the last of so many units is expected, from a worker of usual speed."""

@@ -131,7 +131,10 @@ class Ranges:
             else:
                 self._ranges[place] = whole.part(end, whole.end)
                 taken = whole.part(whole.first, end)
-            self._count(taken, -1)
+            count = taken.end - taken.first
+            self.total -= count
+            if not taken.awaited:
+                self.unawaited -= count
             return taken
         return None
 

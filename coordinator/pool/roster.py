@@ -363,10 +363,8 @@ class Roster:
             if session.queue is not None:
                 self._queue(session, None)
             return
-        if session.leases:
-            queue = self.roomy
-        else:
-            queue = self.idle if session.proven else self.newcomers
+        waiting = self.idle if session.proven else self.newcomers
+        queue = self.roomy if session.leases else waiting
         if queue is session.queue:
             queue.move_to_end(session.id)
         else:

@@ -301,8 +301,12 @@ class Work:
 
     def settle(self, claim: Claim) -> None:
         """Accept all units of an open claim: what `accept` does, for the usual result."""
-        self._set(claim.range, ACCEPTED)
-        self.missing -= claim.left
+        count = claim.left
+        if count == 1:
+            self._each[claim.range.first - self.first] = ACCEPTED
+        else:
+            self._set(claim.range, ACCEPTED)
+        self.missing -= count
         claim.left = 0
         del self._claims[claim.number]
 
