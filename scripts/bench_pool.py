@@ -6,9 +6,10 @@ A simulated run is recorded first: workers that differ in speed (log-normal, sig
 fifth leaves each minute and a twentieth vanishes, and as many join. What its pool was told, and
 when, is then told to fresh pools, without the simulator, whose work between two events a
 coordinator does not have; a first such replay shows that each command is the same. What is measured
-are whole batches, from the first update to a later one: the time of this thread over all of them,
-the garbage collector's included. The clock is read for each event in the first replay alone, for
-the shares of the kinds and the slowest event.
+are whole batches, from the first update to a later one: the CPU time of this thread over all of
+them, the garbage collector's included, and not the time on the wall, which others use as well. The
+clock is read for each event in the first replay alone, for the shares of the kinds and the slowest
+event.
 
 Each size has as many directions for each worker and as many results between two ticks, so its
 events are of the same kinds. Each has a process of its own, as a coordinator has; they take turns,
@@ -208,9 +209,9 @@ class Figures:
             for name, kind in sorted(looked.kinds.items(), key=lambda item: -item[1].count)
         )
         return (
-            f"{self.workers:6,} workers: {self.events_per_second:7,.0f} events/s "
-            f"({self.microseconds:.1f} us an event, {self.least_microseconds:.1f} in the fastest "
-            f"replay), {self.relative_cost:.2f} x the cost with {SIZES[0]:,}; "
+            f"{self.workers:6,} workers: {self.events_per_second:7,.0f} events/s of one core "
+            f"({self.microseconds:.1f} us of CPU time an event, {self.least_microseconds:.1f} in the "
+            f"fastest replay), {self.relative_cost:.2f} x the cost with {SIZES[0]:,}; "
             f"slowest event {1e3 * slowest:.0f} ms ({name})\n"
             f"        {looked.updates} updates, {looked.sessions:,} sessions, {looked.events:,} "
             f"events: {kinds}"
