@@ -210,7 +210,7 @@ class Figures:
         )
         return (
             f"{self.workers:6,} workers: {self.events_per_second:7,.0f} events/s of one core "
-            f"({self.microseconds:.1f} us of CPU time an event, {self.least_microseconds:.1f} in the "
+            f"({self.microseconds:.1f} us of CPU an event, {self.least_microseconds:.1f} in the "
             f"fastest replay), {self.relative_cost:.2f} x the cost with {SIZES[0]:,}; "
             f"slowest event {1e3 * slowest:.0f} ms ({name})\n"
             f"        {looked.updates} updates, {looked.sessions:,} sessions, {looked.events:,} "
