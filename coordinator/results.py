@@ -27,14 +27,15 @@ def judge(
         raise WireError("this worker never had a lease of that range")
     returns, lengths = result_arrays(result, spec.members_per_direction)
     longest = spec.environment.max_steps or LONGEST_EPISODE
-    if np.any(lengths > longest * result.episodes):
+    most = int(lengths.max())
+    if most > longest * result.episodes:
         raise WireError(f"an episode of more than {longest:,} steps")
     low, high = spec.environment.lowest_return, spec.environment.highest_return
     if low is not None and np.any(returns < low):
         raise WireError(f"a return below {low:g}, the lowest that there is")
     if high is not None and np.any(returns > high):
         raise WireError(f"a return above {high:g}, the highest that there is")
-    if cap and result.kind == "members" and np.any(lengths > cap * result.episodes):
+    if cap and result.kind == "members" and most > cap * result.episodes:
         raise WireError(f"an episode of more than {cap:,} steps, which cut it at this version")
     if spec.normalizer.enabled and result.kind == "members":
         frames = lengths.sum(axis=1)[~np.isnan(returns[:, 0])]

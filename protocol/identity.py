@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import functools
 import hmac
 import logging
 import os
@@ -357,20 +358,25 @@ def framed(label: str, *parts: Part) -> bytes:
 
     Integers are little-endian two's complement in as few bytes as hold them.
     """
-    pieces = [b"shoal/1", *_framed_part(label)]
+    pieces = [b"shoal/1", _framed_text(label)]
     for part in parts:
-        pieces += _framed_part(part)
+        if isinstance(part, str):
+            pieces.append(_framed_text(part))
+        elif isinstance(part, int):
+            size = part.bit_length() // 8 + 1
+            pieces.append(b"i" + size.to_bytes(8, "little"))
+            pieces.append(part.to_bytes(size, "little", signed=True))
+        else:
+            pieces.append(b"b" + len(part).to_bytes(8, "little"))
+            pieces.append(part)
     return b"".join(pieces)
 
 
-def _framed_part(part: Part) -> tuple[bytes, bytes]:
-    if isinstance(part, str):
-        tag, content = b"s", part.encode("utf-8", "surrogatepass")
-    elif isinstance(part, int):
-        tag, content = b"i", part.to_bytes(part.bit_length() // 8 + 1, "little", signed=True)
-    else:
-        tag, content = b"b", part
-    return tag + len(content).to_bytes(8, "little"), content
+@functools.lru_cache(maxsize=16_384)
+def _framed_text(text: str) -> bytes:
+    """Names of runs, workers and sessions come again with each message; no secret is a text."""
+    content = text.encode("utf-8", "surrogatepass")
+    return b"s" + len(content).to_bytes(8, "little") + content
 
 
 def key_digest(public_key: bytes) -> bytes:

@@ -68,6 +68,9 @@ TriedKind = Literal["results", "status"]
 WorkerState = Literal["idle", "busy", "paused", "catching-up"]
 
 
+LONGEST = 2**40
+"""Steps of a member's episodes together at most."""
+_NO_LENGTH = "an episode has at least one step"
 LARGEST_RETURN = 1e150
 """Bound of a return's magnitude, so that means and deviations of returns stay finite."""
 
@@ -564,19 +567,29 @@ def result_arrays(
         sizes = f"{returns.size} returns and {lengths.size} lengths"
         raise WireError(f"{sizes} where {expected} were asked for")
     returns, lengths = returns.reshape(shape), lengths.reshape(shape)
+    if not result.failed:
+        _check_arrays(returns, lengths)
+        return returns, lengths
     missing = np.zeros(result.count, dtype=bool)
     for direction, _ in result.failed:
         if not result.first <= direction < result.first + result.count:
             raise WireError(f"failed direction {direction} is not of the task")
         missing[direction - result.first] = True
-    rows = ~missing
-    if not np.all(np.abs(returns[rows]) <= LARGEST_RETURN):
-        raise WireError(f"a return is NaN or infinite, or beyond +-{LARGEST_RETURN:g}")
     if not np.all(np.isnan(returns[missing])):
         raise WireError("a failed direction carries a return")
-    if np.any(lengths < 0) or np.any(lengths[rows] < 1) or np.any(lengths > 2**40):
-        raise WireError("an episode has at least one step")
+    if lengths.min() < 0 or lengths.max() > LONGEST:
+        raise WireError(_NO_LENGTH)
+    if not missing.all():
+        _check_arrays(returns[~missing], lengths[~missing])
     return returns, lengths
+
+
+def _check_arrays(returns: NDArray[np.float64], lengths: NDArray[np.int64]) -> None:
+    """Those of episodes that did not fail, some at least. Raises `WireError`."""
+    if not np.abs(returns).max() <= LARGEST_RETURN:  # NaN is the largest, and not below anything
+        raise WireError(f"a return is NaN or infinite, or beyond +-{LARGEST_RETURN:g}")
+    if lengths.min() < 1 or lengths.max() > LONGEST:
+        raise WireError(_NO_LENGTH)
 
 
 def pack_returns(returns: NDArray[np.float64], lengths: NDArray[np.int64]) -> tuple[bytes, bytes]:
