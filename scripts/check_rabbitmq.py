@@ -163,6 +163,9 @@ def cluster(count: int, home: Path) -> Iterator[list[Node]]:
     """So many nodes that run, ended with all that they started."""
     folder = Path(tempfile.mkdtemp(prefix="shoal-rabbitmq-"))
     nodes = prepared(count, folder, home)
+    names = subprocess.Popen(
+        ["epmd", "-port", str(nodes[0].epmd), "-address", "127.0.0.1"], stdin=subprocess.DEVNULL
+    )
     try:
         for node in nodes:
             node.start()
@@ -170,9 +173,8 @@ def cluster(count: int, home: Path) -> Iterator[list[Node]]:
     finally:
         for node in nodes:
             node.end(signal.SIGKILL)
-        subprocess.run(
-            ["epmd", "-port", str(nodes[0].epmd), "-kill"], capture_output=True, check=False
-        )
+        names.kill()
+        names.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -276,7 +276,9 @@ class GuardedBroker(Broker):
         if not await self._lets_in(session):
             connection.send(ConnackPacket.build(0, BAD_USERNAME_PASSWORD).to_bytes())
             await connection.drained()
-            raise PacketRefused("its user name or password is none that we know")
+            # Who gives no password is a worker that tries whether one is asked for.
+            connection.close("its password is none that we know" if session.password else "")
+            return
         while previous := self._clients.get(session.client_id):
             previous.close("its client identifier connected again")
             await previous.ended.wait()

@@ -752,8 +752,14 @@ def test_updates_and_manifests_count_only_with_the_signature_of_the_run():
     assert desk.told(messages.ChunkRequest) == []
     desk.hears(desk.inbox, desk.host.signed("manifest", manifest))
     assert len(desk.told(messages.ChunkRequest)) == 1
-    desk.hears_update(0)
-    assert desk.session.view(desk.now).version == 1
+    genuine = desk.host.signed("update", desk.host.updates[0])
+    changed = bytearray(genuine)
+    changed[-1] ^= 1
+    desk.hears(desk.inbox, bytes(changed))
+    assert desk.session.view(desk.now).version == 0
+    for _ in range(2):  # said again it changes nothing
+        desk.hears(desk.inbox, genuine)
+        assert desk.session.view(desk.now).version == 1
 
 
 def test_a_task_may_come_while_version_0_is_still_being_made():
