@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from dataclasses import asdict
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +20,13 @@ RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Where the run i
 Worker = Annotated[
     str, typer.Argument(metavar="WORKER", help="Its name in the host's lines, or how that begins.")
 ]
-COLUMNS = ("worker", "standing", "results", "confirmed", "audits", "alike", "unlike", "reason")
+COLUMNS = (
+    *("worker", "standing", "results", "confirmed", "audits", "alike", "unlike"),
+    *("rank", "difference", "size", "drifts", "reason"),
+)
+RESIDUALS = ("rank", "difference", "size")
+"""Sums over batches of what is 0 on average and deviates by 1 of an honest worker."""
+SUSPECTED = ("banned", "quarantined")
 
 
 def register(app: typer.Typer) -> None:
@@ -110,12 +119,21 @@ def _known(run_dir: Path) -> list[dict[str, Any]]:
     with LogReader(run_dir / "log.sqlite") as log:
         kept = read(log)
     trusted = set(kept.trusted)
-    found = [
-        {"worker": worker, **record, "trusted": worker in trusted}
-        for worker, record in kept.workers.items()
-    ]
-    order = ("banned", "quarantined", "new", "established")
+    found = [_line(worker, record, worker in trusted) for worker, record in kept.workers.items()]
+    order = (*SUSPECTED, "new", "established")
     return sorted(found, key=lambda line: (order.index(line["standing"]), line["worker"]))
+
+
+def _line(worker: str, record: dict[str, Any], trusted: bool) -> dict[str, Any]:
+    """What is known of a worker; its residuals in deviations over all that it returned."""
+    from coordinator.trust import Trust
+
+    known = Trust(0.0, Random())
+    known.remember({worker: record})
+    found = known.record(worker)
+    many = math.sqrt(max(1, found.batches))
+    told = {name: round(getattr(found, name) / many, 2) for name in RESIDUALS}
+    return {"worker": worker, **asdict(found), **told, "used": found.used, "trusted": trusted}
 
 
 def _table(told: list[dict[str, Any]]) -> str:
@@ -123,14 +141,17 @@ def _table(told: list[dict[str, Any]]) -> str:
         return "nothing is known of any worker: none returned anything that was compared"
     rows = [list(COLUMNS)]
     for line in told:
-        rows.append(
-            [
-                "trusted" if column == "standing" and line["trusted"] else str(line[column])
-                for column in COLUMNS
-            ]
-        )
+        rows.append([_cell(line, column) for column in COLUMNS])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     )
+
+
+def _cell(line: dict[str, Any], column: str) -> str:
+    if column == "standing" and line["trusted"]:
+        return "trusted"
+    if column == "reason" and line["standing"] in SUSPECTED and line["used"]:
+        return f"{line['reason']}; {line['used']}"
+    return str(line[column])

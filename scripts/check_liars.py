@@ -8,8 +8,9 @@ against the true direction. Scenes: `honest` (nobody lies), `shared` (liars shar
 `private` (each has its own), `sleepers` (honest for 200 tasks), `copiers` (who say what they hear
 of others), `classes` (three numeric classes), `claimants` (each liar claims a numeric class of its
 own), `trusted` (the host trusts one worker). It tells after how many of its tasks each liar was
-quarantined, whether an honest worker was, and what share of the evaluations audits cost after the
-first 1,000 tasks. Episodes are made up.
+quarantined, whether an honest worker was, how large the liars' part of all members was that updates
+used, and what share of the evaluations audits cost after the first 1,000 tasks, without the trials
+of newcomers. Episodes are made up.
 
 `claimed` is as `claimants`, but all liars claim one class: they confirm each other.
 
@@ -77,7 +78,8 @@ class Seen:
         return (
             f"{self.scene:<10} seed {self.seed:>2}: quarantined after {after} tasks, "
             f"{len(seen.missed)} not found, {len(seen.banned)} banned, "
-            f"{len(seen.framed)} honest ones, audits {seen.overhead:.1%}, {self.updates} updates"
+            f"{len(seen.framed)} honest ones, liars' part {seen.influence:.1%}, "
+            f"audits {seen.overhead:.1%}, {self.updates} updates"
         )
 
 

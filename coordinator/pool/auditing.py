@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,14 +13,14 @@ from coordinator.pool.checks import Check, Checks
 from coordinator.pool.classes import ALL, Classes
 from coordinator.pool.course import Course
 from coordinator.pool.disputes import Disputes
-from coordinator.pool.events import Arrived, Command, Happened
+from coordinator.pool.events import Arrived, Command, Contribution, Happened
 from coordinator.pool.holding import HeldBack, Holding
 from coordinator.pool.leases import Leases
 from coordinator.pool.roster import Roster, Session
 from coordinator.pool.sentences import Sentences
 from coordinator.pool.trials import Trials
 from coordinator.pool.work import Lease, Work
-from coordinator.trust import Answer, Comparison, Trust, compare
+from coordinator.trust import Answer, Comparison, Trust, compare, parts
 from coordinator.trust.dispute import SUPPORTERS
 from protocol.spec import RunSpec
 
@@ -59,7 +60,9 @@ class Auditing:
         self.classes = Classes(trust)
         self.checks = Checks()
         self.spent = 0
-        """directions evaluated for checks"""
+        """directions that others evaluated for checks"""
+        self.tried = 0
+        """directions that newcomers evaluated to prove themselves"""
         self._course = course
         self._roster = roster
         self._leases = leases
@@ -183,15 +186,30 @@ class Auditing:
                 self._trials.counted(answer)
         if len(self._roster.eligible) < 2 or not self.trust.is_believed(worker):
             return
-        part = self.trust.audited(worker, event.count, self._whole)
+        lone = session is not None and self._is_lone(session.numeric)
+        part = self.trust.audited(worker, event.count, self._whole, lone)
         if part is not None:
             self._audit(answer or _answer(event, session), *part)
+
+    def closes(self, version: int, contributions: Sequence[Contribution]) -> None:
+        """An update uses these: see whose returns are not what chance gives."""
+        returns = [(each.session.worker, each.returns[each.valid]) for each in contributions]
+        for worker, part in parts(returns).items():
+            if self.trust.used(worker, version, part):
+                self._commands.append(
+                    Happened(f"{worker} drifts: its ranks are not what chance gives; it is audited")
+                )
+
+    def _is_lone(self, numeric: bytes) -> bool:
+        """Whether too few of a class are believed to tell what is true in it, and others are."""
+        return self.has_established and self.classes.believed(numeric) < SUPPORTERS
 
     def _audit(self, answer: Answer, begin: int, count: int) -> None:
         """Have so many units of an answer, after so many of it, evaluated by somebody else."""
         if self.checks.full:
             return
-        numeric = answer.numeric if self.classes.size(answer.numeric) > 1 else b""
+        alone = self.classes.size(answer.numeric) < 2 or self._is_lone(answer.numeric)
+        numeric = b"" if alone else answer.numeric
         first = answer.first + begin
         self.checks.waiting.append(
             Check(
@@ -212,7 +230,10 @@ class Auditing:
         """Somebody did a check, or a part of it."""
         mine = _answer(event, session)
         check.work.accept(event.first, np.ones(event.count, dtype=bool), lease=lease)
-        self.spent += event.count
+        if check.trial is None:
+            self.spent += event.count
+        else:
+            self.tried += event.count
         if check.dispute is not None:
             self._disputes.hear(check.dispute, mine)
             return

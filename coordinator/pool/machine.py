@@ -125,7 +125,7 @@ class Pool:
         self._commands: list[Command] = []
         self.trust = trust or Trust(spec.pool.audit_share, Random(0))
         self._sentences = Sentences(
-            self._course, self._roster, self._leases, self._batches, self._commands
+            self._course, self._roster, self._leases, self._batches, self.trust, self._commands
         )
         self._auditing: Auditing | None = None
         if spec.pool.audit_share:
@@ -300,7 +300,8 @@ class Pool:
 
     @property
     def audited(self) -> int:
-        """Directions that were evaluated for no update, to check what others return."""
+        """Directions that were evaluated for no update, to check what others return; without those
+        that newcomers were tried with, who would have had nothing to do."""
         return self._auditing.spent if self._auditing is not None else 0
 
     def quiet_because(self) -> str:
@@ -534,6 +535,8 @@ class Pool:
         closed = self._batches.close()
         self.episodes += closed.members * self.spec.environment.episodes
         self.steps += closed.steps
+        if self._auditing is not None:
+            self._auditing.closes(self.version, closed.contributions)
         course.close(now)
         dropped = tuple(sorted(batch.dropped))
         self._commands.append(CloseBatch(self.version, closed.contributions, dropped))

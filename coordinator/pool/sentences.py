@@ -10,7 +10,7 @@ from coordinator.pool.events import Command, Happened, Sentenced
 from coordinator.pool.leases import Leases
 from coordinator.pool.ranges import Blame
 from coordinator.pool.roster import Roster
-from coordinator.trust import Standing
+from coordinator.trust import Standing, Trust
 
 
 class Sentence(NamedTuple):
@@ -30,6 +30,7 @@ class Sentences:
         roster: Roster,
         leases: Leases,
         batches: Batches,
+        trust: Trust,
         commands: list[Command],
     ) -> None:
         """All parts are the pool's own, shared with it; `commands` takes what is to be done."""
@@ -37,6 +38,7 @@ class Sentences:
         self._roster = roster
         self._leases = leases
         self._batches = batches
+        self._trust = trust
         self._commands = commands
         self._passed: list[Sentence] = []
 
@@ -64,5 +66,7 @@ class Sentences:
         undone = f"{again:,} directions of it are evaluated again"
         if late:
             undone += f", {late:,} late ones left out"
+        if used := self._trust.record(worker).used:
+            undone += f"; {used}"
         self._commands.append(Happened(f"{worker} is {standing}: {reason}; {undone}"))
         self._commands.append(Sentenced(worker))

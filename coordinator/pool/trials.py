@@ -55,7 +55,7 @@ class Trials:
         if self._trust.is_believed(worker):
             return None
         exact = self._classes.believed(numeric) >= SUPPORTERS
-        found = None
+        found, best = None, (False, 0)
         for known in reversed(self._latest):
             answer = known.answers[0]
             if (
@@ -64,9 +64,10 @@ class Trials:
                 or not is_current(answer.version)
             ):
                 continue
-            found = known
-            if not all(self._trust.was_compared(worker, a.worker) for a in known.answers):
-                break
+            fresh = not all(self._trust.was_compared(worker, a.worker) for a in known.answers)
+            worth = fresh, self._size(answer, numeric)
+            if worth > best:
+                found, best = known, worth
         if found is None:
             return None
         found.asked.add(worker)
@@ -75,10 +76,7 @@ class Trials:
     def _check(self, tried: Tried, numeric: bytes) -> Check:
         """Of one direction, the same for all; of more where that tells more."""
         answer = tried.answers[0]
-        count = len(answer.returns)
-        size = 1 if numeric and numeric == answer.numeric else min(PAIRS, count)
-        if self._whole and count <= MOST_WHOLE:
-            size = count
+        count, size = len(answer.returns), self._size(answer, numeric)
         first = answer.first + min(SPREAD * answer.version % count, count - size)
         return Check(
             answer.version,
@@ -90,3 +88,10 @@ class Trials:
             {answer.worker},
             trial=tried,
         )
+
+    def _size(self, answer: Answer, numeric: bytes) -> int:
+        """Directions of a trial with this answer."""
+        count = len(answer.returns)
+        if self._whole and count <= MOST_WHOLE:
+            return count
+        return 1 if numeric and numeric == answer.numeric else min(PAIRS, count)

@@ -2,6 +2,17 @@
 
 from coordinator.trust.answers import Answer, Comparison, compare
 from coordinator.trust.dispute import Dispute
+from coordinator.trust.residuals import Part, parts
 from coordinator.trust.trust import Record, Standing, Trust
 
-__all__ = ["Answer", "Comparison", "Dispute", "Record", "Standing", "Trust", "compare"]
+__all__ = [
+    "Answer",
+    "Comparison",
+    "Dispute",
+    "Part",
+    "Record",
+    "Standing",
+    "Trust",
+    "compare",
+    "parts",
+]

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from random import Random
 from typing import Any, Literal
 
 from coordinator.trust.dispute import LEAD, SUPPORTERS
+from coordinator.trust.residuals import Part, drifted
 
 Standing = Literal["new", "established", "quarantined", "banned"]
 
@@ -28,6 +29,11 @@ SURE = math.log(1e6)
 """Logarithm of how much likelier the first, or the last, must be than the second: whose returns say
 nothing comes to it once in a million pairs, an honest worker to the first practically never (Page's
 cumulative sums, 1954)."""
+LONE = 0.25
+"""Share of the directions that are audited of who is of a class in which hardly anybody is
+believed: only statistics tell of it."""
+MOST_STRETCHES = 32
+"""Stretches of updates that are told apart of one worker; the oldest become one."""
 MOST_VOICES = 32
 """Workers whose latest comparisons with one worker are remembered."""
 MOST_KNOWN = 100_000
@@ -60,10 +66,39 @@ class Record:
     """disputes that it lost, and proofs by statistics"""
     doubtful: int = 0
     """next tasks that are audited whatever is drawn"""
+    batches: int = 0
+    """updates with a part of it of which residuals could be told"""
+    rank: float = 0.0
+    difference: float = 0.0
+    size: float = 0.0
+    """sums over these of its `Residual`s"""
+    drift: list[float] = field(default_factory=lambda: [0.0] * 6)
+    """cumulative sums of them, as `drifted` has it"""
+    drifts: int = 0
+    """how often it drifted, and was audited for it"""
+    updates: list[list[int]] = field(default_factory=list)
+    """[first, last] versions of stretches of updates that used returns of it"""
+    members: int = 0
+    """that they used"""
+    most: float = 0.0
+    """the largest share of an update's weight that it had"""
+    most_at: int = -1
+    """in that update"""
     passed: float = 0.0
     """audits that it should have had by what was drawn so far"""
     drawn: float = -1.0
     """at how many of them the next one comes; negative: it is not drawn yet"""
+
+    @property
+    def used(self) -> str:
+        """Which updates used returns of it, how many members, with how much weight; empty: none."""
+        if not self.updates:
+            return ""
+        spans = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in self.updates)
+        return (
+            f"updates of versions {spans} have used {self.members:,} members of it, at most "
+            f"{self.most:.1%} of the weight of one ({self.most_at})"
+        )
 
 
 class Trust:
@@ -119,9 +154,12 @@ class Trust:
 
     # Audits.
 
-    def audited(self, worker: str, count: int, whole: bool) -> tuple[int, int] | None:
+    def audited(
+        self, worker: str, count: int, whole: bool, lone: bool = False
+    ) -> tuple[int, int] | None:
         """A result of so many directions counts: which (first, count) of them another worker is to
-        evaluate as well, or None. `whole`: the whole result or nothing of it.
+        evaluate as well, or None. `whole`: the whole result or nothing of it; `lone`: no others of
+        its class can tell whether it is true.
 
         One at random in each stretch of as many tasks as cost a direction in `1 / share`: so every
         stretch of twice the length has one, and no worker knows which task it is.
@@ -129,7 +167,8 @@ class Trust:
         record = self.record(worker)
         record.results += 1
         size = count if whole else -(-count // PART)
-        record.passed += min(1.0, self.share * count / size)
+        share = max(self.share, LONE) if lone else self.share
+        record.passed += min(1.0, share * count / size)
         if record.drawn < 0.0:
             record.drawn = self._draws.random()
         if record.doubtful:
@@ -203,6 +242,33 @@ class Trust:
         if len(voices) > MOST_VOICES:
             del voices[next(iter(voices))]
 
+    def used(self, worker: str, version: int, part: Part) -> bool:
+        """The update of this version used a part of a worker: whether it drifted, so that its next
+        tasks are audited."""
+        record = self.record(worker)
+        record.members += part.members
+        if part.weight > record.most:
+            record.most, record.most_at = part.weight, version
+        stretches = record.updates
+        if stretches and stretches[-1][1] in (version - 1, version):
+            stretches[-1][1] = version
+        else:
+            stretches.append([version, version])
+            if len(stretches) > MOST_STRETCHES:
+                stretches[:2] = [[stretches[0][0], stretches[1][1]]]
+        residual = part.residual
+        if residual is None:
+            return False
+        record.batches += 1
+        record.rank += residual.rank
+        record.difference += residual.difference
+        record.size += residual.size
+        if not drifted(record.drift, residual):
+            return False
+        record.drifts += 1
+        self.doubt(worker)
+        return True
+
     def doubt(self, worker: str) -> None:
         """It was in a dispute that nobody could decide."""
         self.record(worker).doubtful = DOUBTFUL
@@ -237,7 +303,15 @@ class Trust:
         """It may work again, as a newcomer."""
         self._banned.pop(worker, None)
         self._voices.pop(worker, None)
-        self.records[worker] = Record(standing="established" if worker in self.trusted else "new")
+        before = self.record(worker)
+        standing: Standing = "established" if worker in self.trusted else "new"
+        self.records[worker] = Record(
+            standing,
+            updates=before.updates,
+            members=before.members,
+            most=before.most,
+            most_at=before.most_at,
+        )
 
     def _forget_one(self) -> None:
         """The oldest record of whom nothing bad is known."""

@@ -168,6 +168,12 @@ class Inspector:
         return self.found.keys() - self._honest.keys()
 
     @property
+    def influence(self) -> float:
+        """The part of liars, while they lied or not, of all members that updates used."""
+        members = {worker: record.members for worker, record in self._trust.records.items()}
+        return sum(members.get(w, 0) for w in self._honest) / max(1, sum(members.values()))
+
+    @property
     def overhead(self) -> float:
         """Share of the directions evaluated after the first tasks that were for audits."""
         directions, audited = self._before

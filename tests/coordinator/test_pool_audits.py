@@ -94,6 +94,13 @@ class Crowd(Driver):
         return [command for commands in self.go_on(until) for command in commands]
 
 
+def _boasting(arrived: Arrived) -> Arrived:
+    """What `a` returns is better than what it found."""
+    if arrived.session.worker != "a":
+        return arrived
+    return dataclasses.replace(arrived, returns=arrived.returns + 0.3)
+
+
 def test_a_newcomers_result_frees_its_directions_for_others_whose_word_counts() -> None:
     crowd = Crowd(established="b")
     crowd.enter("ab")
@@ -171,6 +178,7 @@ def test_who_lies_is_found_out_and_its_part_of_the_open_batch_is_done_again() ->
             if isinstance(command, Happened) and "a is quarantined" in command.what:
                 reopened = int(command.what.split(";")[1].split()[0])
                 assert "are not what" in command.what
+                assert ("members of it" in command.what) == bool(crowd.trust.record("a").updates)
         if of(said, Sentenced):
             break
     assert reopened > 0 and crowd.trust.standing("a") == "quarantined"
@@ -209,6 +217,32 @@ def test_the_word_of_a_trusted_worker_settles_it_where_two_disagree() -> None:
             break
     assert crowd.trust.standing("a") == "quarantined"
     assert crowd.trust.is_believed("b") and crowd.trust.is_believed("t")
+
+
+def test_what_updates_used_of_a_cheat_is_told_when_it_is_found() -> None:
+    crowd = Crowd(share=1.0, established=NAMES)
+    crowd.enter(NAMES)
+    crowd.run(3)
+    used = crowd.trust.record("a").members
+    assert crowd.trust.record("a").updates == [[0, 2]]
+    assert sum(crowd.trust.record(worker).members for worker in NAMES) == 3 * 64
+    crowd.liars = {"a"}
+    said = [line.what for commands in crowd.go_on(8) for line in of(commands, Happened)]
+    (line,) = [line for line in said if "a is quarantined" in line]
+    assert "updates of versions 0-" in line
+    told = int(line.split("have used ")[1].split()[0])
+    assert used <= told <= used + 2 * 64
+
+
+def test_who_drifts_is_audited_for_it_and_found() -> None:
+    crowd = Crowd(share=1e-9, established=NAMES)
+    crowd.enter(NAMES)
+    crowd.says = lambda task: _boasting(result(task))  # type: ignore[method-assign]
+    said = [line.what for line in of(crowd.run(80), Happened)]
+    told = [line for line in said if "drifts" in line or "quarantined" in line]
+    assert "a drifts" in told[0] and "a is quarantined" in told[1]
+    assert crowd.trust.record("a").drifts == 1
+    assert all(crowd.trust.is_believed(worker) for worker in NAMES[1:])
 
 
 def test_two_who_disagree_alone_stay_as_they_were() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field
 from random import Random
 
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.pool import Pool
+from coordinator.pool.events import Command, Event, KeepResult
 from coordinator.pool.presets import PRESETS
 from coordinator.trust import Trust
 from scripts.simulation.liars import swapped
@@ -97,6 +99,47 @@ def test_newcomers_alone_find_the_liar_among_them(few: Few) -> None:
     assert few.until_decided("liar") in ("quarantined", "banned")
     assert all(few.until_decided(name) == "established" for name in "abc")
     assert few.goes_on()
+
+
+class Unbelieved:
+    """Counts by batch the directions that count by the word of workers nobody believed yet."""
+
+    def __init__(self, few: Few) -> None:
+        self.directions: Counter[int] = Counter()
+        self._few = few
+        self._believed = self._now_believed()
+
+    def observe(self, now: float, event: Event, commands: list[Command]) -> None:
+        for command in commands:
+            if isinstance(command, KeepResult) and command.arrived.kind == "members":
+                arrived = command.arrived
+                if arrived.session.worker not in self._believed:
+                    self.directions[arrived.first // self._few.directions] += arrived.count
+        self._believed = self._now_believed()
+
+    def _now_believed(self) -> set[str]:
+        return {worker for worker in self._few.trust.records if self._few.trust.is_believed(worker)}
+
+    def died(self, durable: object) -> None:
+        """Nobody does."""
+
+
+@given(few=FEW, newcomers=st.integers(1, 60), lying=st.booleans(), at_once=st.booleans())
+@settings(max_examples=12, deadline=None)
+def test_all_newcomers_together_have_a_sixteenth_of_a_batch_however_many_they_are(
+    few: Few, newcomers: int, lying: bool, at_once: bool
+) -> None:
+    for name in "abc":
+        few.trust.record(name).standing = "established"
+        few.come(name)
+    seen = Unbelieved(few)
+    few.simulation.shell.observers.append(seen)
+    few.simulation.run_for(0.5)
+    for number in range(newcomers):
+        few.come(f"n{number}", lying and number % 2 == 0)
+        few.simulation.run_for(0.0 if at_once else 0.05)
+    assert few.goes_on(4)
+    assert all(count <= max(1, few.directions // 16) for count in seen.directions.values())
 
 
 @given(few=FEW, liars=st.integers(0, 3), silent=st.integers(0, 3))
