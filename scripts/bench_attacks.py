@@ -50,6 +50,8 @@ class Attacker:
     def __init__(self, worker: LightWorker, client: RawClient) -> None:
         self.worker = worker
         self.client = client
+        self.said = 0
+        """messages that the broker took"""
 
     @property
     def _key(self) -> bytes:
@@ -69,12 +71,12 @@ class Attacker:
     async def say(self, packets: list[bytes], per_second: float) -> None:
         """Say these in turn, so many a second, for ever."""
         turns, loop = itertools.cycle(packets), asyncio.get_running_loop()
-        began, said = loop.time(), 0
+        began = loop.time()
         while True:
-            due = int((loop.time() - began) * per_second) - said
+            due = int((loop.time() - began) * per_second) - self.said
             self.client.writer.write(b"".join(itertools.islice(turns, due)))
-            said += due
             await self.client.writer.drain()
+            self.said += due
             await asyncio.sleep(BATCH_SECONDS)
 
 
@@ -141,21 +143,24 @@ async def measured(url: str, coordinator: int, given: argparse.Namespace) -> dic
     await asyncio.sleep(given.turn)
     found: dict[str, object] = {}
     for attack in given.attack or ATTACKS:
-        ratios, shares = [], []
+        ratios, shares, rates = [], [], []
         for _ in range(given.rounds):
             before = await tasks_per_second(honest, given.turn)
             name = worker.identity.worker
             client = await RawClient.connect(broker, f"attacker-{attack}", user=name)
             spent = cpu_seconds(coordinator)
-            async with attacked(attack, Attacker(worker, client)):
+            attacker = Attacker(worker, client)
+            async with attacked(attack, attacker):
                 during = await tasks_per_second(honest, given.turn)
             client.abort()
+            rates.append(attacker.said / given.turn)
             ratios.append(during / before)
             shares.append((cpu_seconds(coordinator) - spent) / given.turn)
             await asyncio.sleep(1.0)
         found[attack] = {
             "ratio": round(statistics.median(ratios), 3),
             "ratios": [round(ratio, 3) for ratio in ratios],
+            "messages_per_second": round(statistics.median(rates)),
             "cpu_coordinator": round(statistics.median(shares), 2),
         }
     return {**found, "sent_again": honest.heard.sent_again, "lost": honest.heard.lost}
