@@ -131,9 +131,7 @@ def resume(
         if begun:
             with LogReader(directory.log_path) as log:
                 _refuse_ended(log, where)
-                noted = log.noted(update_log.ROOT)
-                if isinstance(noted, str):
-                    root = bytes.fromhex(noted)
+                root = log.noted_octets(update_log.ROOT) or root
                 spec = known_spec(where, log)
         else:
             spec = directory.read_spec()

@@ -270,8 +270,7 @@ def read_update(log: LogReader, authority: Authority, version: int) -> Update:
 def _proof(log: LogReader, authority: Authority, version: int) -> bytes:
     """The digest of the full state of a version, as far as the log has it."""
     if version == log.base:
-        noted = log.noted(update_log.BASE_DIGEST)
-        return bytes.fromhex(noted) if isinstance(noted, str) else b""
+        return log.noted_octets(update_log.BASE_DIGEST)
     return read_update(log, authority, version - 1).state_digest
 
 

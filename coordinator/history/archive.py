@@ -102,8 +102,8 @@ def _write(past: Past, end: int, file: Path) -> None:
 
 def _copy(source: LogReader, target: UpdateLog, end: int) -> None:
     if source.base:
-        digest = source.noted(BASE_DIGEST)
-        target.begin_at(source.base, bytes.fromhex(str(digest)), archive_of(source))
+        digest = source.noted_octets(BASE_DIGEST)
+        target.begin_at(source.base, digest, archive_of(source))
     for key in (ROOT, CHARTERS):
         value = source.noted(key)
         if value is not None:

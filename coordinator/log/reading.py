@@ -113,6 +113,21 @@ class LogReader:
             found = self._connection.execute(query, (key,)).fetchone()
         return None if found is None else found[0]
 
+    def noted_octets(self, key: str) -> bytes:
+        """What `note` kept under this key as hexadecimal digits, empty where it kept nothing."""
+        noted = self.noted(key)
+        if noted is None:
+            return b""
+        try:
+            if isinstance(noted, str):
+                return bytes.fromhex(noted)
+        except ValueError:
+            pass
+        raise LogError(
+            f"the log {self._path} is damaged (its note {key!r} is none): "
+            f"run `shoal repair {self._directory}`"
+        )
+
     def rows(self, first: int | None = None, end: int | None = None) -> Iterator[UpdateRow]:
         """The updates from version `first` (by default `base`) to `end` (by default the last one),
         in order; a few at a time are in memory, and the log is not locked in between.

@@ -219,6 +219,8 @@ def history(scratch: Path) -> Decoder:
         with LogReader(file) as log:
             log.damage()
             recovery.read_authority(log, RUN, HOST.public_key)
+            log.noted_octets(update_log.ROOT)
+            log.noted_octets(update_log.BASE_DIGEST)
             known_spec(scratch, log)
             return log.notes(), log.evaluations(), log.aside_rows(), list(log.rows())
 
@@ -296,6 +298,8 @@ def _log(file: Path) -> bytes:
     """A small log of a run, and its bytes."""
     with UpdateLog(file, RUN, keep_returns=True) as log:
         keep_spec(log, SPEC)
+        recovery.keep_authority(log, Authority(RUN, HOST.public_key))
+        log.note(update_log.BASE_DIGEST, bytes(16).hex())
         payload = signed(HOST, "update", (RUN,), first_update(SPEC))
         log.extend([UpdateRow(v, payload, 1.0, 32, 0, float(v), 2) for v in range(4)])
         row = ResultRow(ID.worker, ID.session, 9, "members", 0, 9, encode(result_of()))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import numpy as np
+from websockets.protocol import State
 
 from coordinator import update as updating
 from coordinator.broker import packets
@@ -55,12 +57,16 @@ from protocol.packing import (
 )
 from protocol.replay import MismatchError
 from protocol.topics import TopicError
+from protocol.websocket import WebSocket
 from protocol.wire_count import WireCount
 from scripts.fuzzing.decoder import Decoder
 from scripts.fuzzing.messages import every_message
 from tests.contract.raw import CONNECT, connect_packet, packet, publish_body, text
 from tests.coordinator.runs import contribution, spec_of
 from tests.coordinator.scripted import evaluate
+from worker.evaluation import answers
+from worker.evaluation import pipe as pipes
+from worker.evaluation.jobs import EvaluationJob
 
 HOST, WORKER = Identity(b"h" * 32), Identity(b"w" * 32)
 RUN = run_id("test", HOST.public_key)
@@ -320,14 +326,75 @@ def charters(scratch: Path) -> Decoder:
     return Decoder("msgpack", corpus, read, (WireError,))
 
 
+def pipe(scratch: Path) -> Decoder:
+    """What an evaluation process, beside which environments run, says to the worker."""
+    spoken: list[pipes.Reply] = [
+        pipes.Ready(1e4, bytes(16), "remark", 8, True),
+        pipes.Evaluated(3, 0, bytes(32), bytes(32), b"", ((1, "why"),)),
+        pipes.Failed(3, "why"),
+        pipes.Alive(),
+    ]
+    corpus = tuple(pipes.frame(each)[pipes.HEADER :] for each in spoken)
+    asked = EvaluationJob("members", 0, 0, 2)
+
+    def read(body: bytes) -> object:
+        reply = pipes.reply(body)
+        if isinstance(reply, pipes.Evaluated):
+            try:
+                return answers.evaluation(spec_of(), asked, reply)
+            except ValueError as error:  # as the daemon takes it
+                raise WireError(str(error)[:100] or "no arrays") from None
+        return reply
+
+    return Decoder("msgpack", corpus, read, (WireError,))
+
+
+def websocket(scratch: Path) -> Decoder:
+    """What a server of WebSockets answers, and the frames that it sends."""
+    address = parse_address("ws://example.org/mqtt")
+    frame = b"\x82\x04\x20\x02\x00\x00" + b"\x89\x00" + b"\x82\x7e\x01\x00" + bytes(256)
+    answer = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    corpus = (frame, b"\x88\x02\x03\xe8" + frame, answer + b"Sec-WebSocket-Protocol: mqtt\r\n\r\n")
+
+    async def hear(data: bytes) -> object:
+        heard = Mute()
+        socket = WebSocket(asyncio.Protocol(), address)
+        socket.connection_made(heard)
+        if not data.startswith(b"HTTP"):  # the answer depends on what was asked
+            socket.opened.set_result(None)
+            socket._frames.state = State.OPEN
+            socket._frames.parser = socket._frames.parse()
+            next(socket._frames.parser)
+        socket.data_received(data)
+        socket.eof_received()
+        socket.connection_lost(None)
+        return socket.opened.done() and socket.opened.exception()
+
+    loop = asyncio.new_event_loop()
+    return Decoder("bytes", corpus, lambda data: loop.run_until_complete(hear(data)), ())
+
+
 WIRE: dict[str, Callable[[Path], Decoder]] = {
     each.__name__.replace("_", "-"): each
     for each in (
         *(messages, envelope, epoch, spec, hello, result, update, state, arrays, secret, frames),
-        *(broker, topic, join_line, invite, charters),
+        *(broker, topic, join_line, invite, charters, pipe, websocket),
     )
 }
 """By the names that people give."""
+
+
+class Mute(asyncio.Transport):
+    """Takes all that is written, and sends it nowhere."""
+
+    def write(self, data: object) -> None:
+        """Take it."""
+
+    def close(self) -> None:
+        """Be closed."""
+
+    def abort(self) -> None:
+        """Be closed at once."""
 
 
 def _sealed(message: Message) -> bytes:

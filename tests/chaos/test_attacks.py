@@ -50,7 +50,7 @@ RUN = (
 """Of strangers, so that the broker holds each to the topics of its name."""
 PACE = ("--nice", "0", "--cpu-share", "5%")
 HALF_OPEN = 500
-FLOOD = 20_000
+FLOOD = 10_000
 LONGEST = 4_000
 """Bytes of what is said in numbers: a broker drops what is more than it may hold for the host."""
 

@@ -27,6 +27,7 @@ from coordinator.log import (
     ResultRow,
     UpdateLog,
     UpdateRow,
+    Value,
 )
 from protocol.messages import ResultName
 
@@ -465,3 +466,13 @@ def test_threads_wait_for_each_other(path: Path) -> None:
         reader.join()
     assert not failures and log.version == 50
     log.close()
+
+
+@pytest.mark.parametrize("noted", ["xyz", "a", 7, b"\x00"])
+def test_a_note_that_should_be_octets_and_is_not_is_damage(path: Path, noted: Value) -> None:
+    with UpdateLog(path, RUN) as log:
+        log.note("octets", "0a0b")
+        assert log.noted_octets("octets") == b"\x0a\x0b" and log.noted_octets("other") == b""
+        log.note("octets", noted)
+        with pytest.raises(LogError, match=r"its note 'octets' is none.*shoal repair"):
+            log.noted_octets("octets")

@@ -12,7 +12,7 @@ from scripts.fuzzing.trying import DECODERS, Fault, tried
 
 SLOW = {"carved": 20, "run-file": 5, "kept-steps": 5, "history": 5, "hello": 2}
 """Of these there are so many times fewer payloads."""
-PAYLOADS = 240
+PAYLOADS = 160
 
 
 @pytest.mark.parametrize("name", DECODERS)
