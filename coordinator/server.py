@@ -72,6 +72,8 @@ STALL_SECONDS = 2.0
 out meanwhile are no fault of workers."""
 HERE_WITHIN = 0.3
 """Seconds in which an answer to `who` comes, so that many runs don't answer in one moment."""
+EPOCH_APART = 5.0
+"""Seconds between two epochs that are told again to who asks: anybody may ask, and all hear it."""
 REMEMBER_SECONDS = 30.0
 """Between two notes of what is known of workers, where nobody's standing was decided."""
 GOODBYE_SECONDS = 5.0
@@ -165,6 +167,7 @@ class Server:
         self._overwritten = False
         self._kept = asyncio.Event()
         self._answering: asyncio.TimerHandle | None = None
+        self._again_at = 0.0
         self._contact = Contact(address, self._say)
         session = new_session()
         self._link = Link(
@@ -395,6 +398,9 @@ class Server:
     def _say_here(self) -> None:
         self._answering = None
         self._voice.here(self._run_state)
+        if now() >= self._again_at:
+            self._again_at = now() + EPOCH_APART
+            self._voice.epoch_again()
 
     def _is_behind(self, version: int) -> bool:
         """Whether a worker at that version proves that we can't lead; then we stop."""

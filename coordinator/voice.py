@@ -119,6 +119,11 @@ class Voice:
         self._epoch = payload
         return self._link.publish(topics.epoch(leader.run), payload, qos=1, retain=True)
 
+    def epoch_again(self) -> None:
+        """The same once more, for whoever did not get what the broker retains."""
+        if self._epoch:
+            self._link.publish(topics.epoch(self._leader.run), self._epoch, qos=1, retain=True)
+
     def announced(self, payload: bytes) -> bool:
         """Whether this is our latest announcement."""
         return payload == self._epoch

@@ -31,7 +31,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 HOME = Path("/usr/lib/rabbitmq")
-START_SECONDS = 120.0
+START_SECONDS = 400.0
 TESTS = ("test_contract.py", "test_takeover.py", "test_outage.py")
 QUIET = "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none"
 """Erlang's schedulers spin while they wait, unless told not to."""

@@ -76,6 +76,9 @@ FORGOTTEN_AFTER = 3
 """Times that a result was sent without an answer, after which we think ourselves forgotten."""
 
 LEAVING = "the volunteer leaves"
+EPOCH_WITHIN = 2.0
+"""Seconds for the retained epoch to come; then we ask: nodes of some clusters retain it alone."""
+ASK_AGAIN = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +116,14 @@ class Session:
         self._credit_told = 0
         self._credits = 0
         self._hello_credit = 0
+        self._ask_at = 0.0
 
     # Events of the connection.
 
     def connected(self, now: float) -> list[Command]:
         """Subscriptions are in place: the epoch will come, and we may speak."""
         self._presence.connect(now)
+        self._ask_at = now + EPOCH_WITHIN
         return self._pump(now)
 
     def disconnected(self, now: float) -> list[Command]:
@@ -163,6 +168,9 @@ class Session:
             self._miss("the host is gone", now)
         if silence := self._presence.silence(now):
             self._miss(f"nothing was heard from the host for {silence:.0f} s", now)
+        if self.handshake.led is None and self._presence.connected and now >= self._ask_at:
+            self._ask_at = now + ASK_AGAIN
+            self.voice.ask_who_leads()
         return self._pump(now)
 
     # Events of the slow work.

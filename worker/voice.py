@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from protocol import topics
 from protocol.envelope import plain
-from protocol.messages import Message, Result, Status
+from protocol.messages import Message, Result, Status, Who
 from worker.commands import Command, Say, Send
 from worker.news import counted
 
@@ -67,6 +67,10 @@ class Voice:
         if self._presence.connected and self._presence.greeted:
             topic = self._handshake.topic(topics.status)
             self.commands.append(Send(topic, self._handshake.bye(lost=False), 1))
+
+    def ask_who_leads(self) -> None:
+        """Ask for the epoch, which should have come by itself."""
+        self.commands.append(Send(topics.WHO, plain(Who()), 0))
 
     # To peers.
 

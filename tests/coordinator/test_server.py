@@ -519,3 +519,20 @@ async def test_an_overwritten_epoch_is_announced_again(tmp_path: Path) -> None:
             await worker.until(lambda: len(worker.heard.epochs) >= 2)
         async with run.worker() as newcomer:
             await newcomer.until(lambda: bool(newcomer.heard.epochs))
+
+
+async def test_who_asks_hears_the_epoch_that_its_broker_does_not_retain(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "BEAT_SECONDS", 0.5)
+    spec = spec_of(stop={"updates": 10**6})
+    async with led(spec, tmp_path) as run, run.worker(busy=False) as worker:
+        await worker.until(lambda: bool(worker.heard.epochs) and bool(worker.heard.welcomes))
+        before = len(worker.heard.epochs)
+        for _ in range(2):
+            worker.link.publish(topics.WHO, plain(Who()))
+            await worker.until(lambda: len(worker.heard.epochs) == before + 1)
+        assert len(worker.hellos) == 1
+        beats = len(worker.heard.beats)
+        await worker.until(lambda: len(worker.heard.beats) > beats)
+        assert len(worker.heard.epochs) == before + 1  # who asks again at once gets no more

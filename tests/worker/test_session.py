@@ -238,6 +238,25 @@ def test_the_epoch_tells_all_and_the_hello_follows_when_evaluation_is_ready():
     assert len(desk.jobs) == 1
 
 
+def test_who_hears_no_epoch_asks_for_it():
+    desk = Desk(host_of())
+
+    def asked() -> int:
+        desk.obey(desk.session.tick(desk.now))
+        return sum(send.topic == topics.WHO for send in desk.sent)
+
+    assert asked() == 0  # no broker yet
+    desk.connected()
+    assert asked() == 0
+    desk.now += session.EPOCH_WITHIN
+    assert (asked(), asked()) == (1, 1)
+    desk.now += session.ASK_AGAIN
+    assert asked() == 2
+    desk.hears_epoch()
+    desk.now += session.ASK_AGAIN
+    assert asked() == 2
+
+
 def test_a_join_line_is_checked_and_trust_on_first_use_is_said():
     host = host_of()
     desk = Desk(host, expected="a" * 26)
