@@ -29,6 +29,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from protocol.address import parse_address
+from tests.chaos.processes import join_url, running, worker
+
 ROOT = Path(__file__).parent.parent
 HOME = Path("/usr/lib/rabbitmq")
 START_SECONDS = 400.0
@@ -199,6 +202,18 @@ def contract(nodes: list[Node]) -> dict[str, str]:
         return {_words(case.get("name", "")): _outcome(case) for case in cases}
 
 
+def run(nodes: list[Node]) -> str:
+    """Whether a run comes to its end whose host is at the first node, its worker at the last."""
+    with tempfile.TemporaryDirectory() as folder:
+        arguments = ("shoal", "host", "CartPole-v1", "--updates", "4", "--broker", nodes[0].url)
+        with running(*arguments, "--run-dir", f"{folder}/run") as host:
+            url = parse_address(join_url(host))
+            there = f"{nodes[-1].url}/{url.run}#{url.fingerprint}"
+            with worker(there, Path(folder)) as joined:
+                ends = (host.await_end(), joined.await_end())
+        return "passed" if ends == (0, 0) else f"failure: {joined.lines[-1]}"
+
+
 def _words(name: str) -> str:
     return re.sub(r"\[.*", "", name).removeprefix("test_").replace("_", " ")
 
@@ -245,6 +260,7 @@ def main() -> None:
         with cluster(count, options.rabbitmq) as nodes:
             release = version(nodes[0])
             outcomes.append(contract(nodes))
+            outcomes[-1]["a run with its host and its worker at different nodes"] = run(nodes)
     print(f"\nRabbitMQ {release}\n")
     sizes = [f"{count} node{'s' * (count != 1)}" for count in options.nodes]
     print("| | " + " | ".join(sizes) + " |\n|---|" + "---|" * len(sizes))
