@@ -186,8 +186,8 @@ def host(
         list[str] | None,
         typer.Option(
             metavar="FINGERPRINT",
-            help="Key of a worker that --admission list lets in, as the worker reads it when it is "
-            "refused; repeatable.",
+            help="Key of a worker that --admission list lets in, as shoal identity show prints it "
+            "there; repeatable.",
         ),
     ] = None,
     keep_returns: Annotated[
