@@ -54,6 +54,7 @@ from coordinator.voice import Voice, beat_payload
 from coordinator.watch import Watch
 from protocol import messages, noise, replay, snapshot, topics
 from protocol.address import Address
+from protocol.allowance import Allowance
 from protocol.authority import Announcement, precedence, read_epoch
 from protocol.clock import now
 from protocol.envelope import open_plain
@@ -78,6 +79,10 @@ REMEMBER_SECONDS = 30.0
 """Between two notes of what is known of workers, where nobody's standing was decided."""
 GOODBYE_SECONDS = 5.0
 """Seconds that the broker may take, or a lost one to come back, to have heard how the run ended."""
+
+PROOFS_PER_SECOND, PROOFS_AT_ONCE = 20.0, 50.0
+"""Announcements of others that are proved, which takes signatures. A rightful leader says its own
+again as long as somebody overwrites it."""
 
 _LOGGER = logging.getLogger("shoal.coordinator")
 
@@ -165,6 +170,7 @@ class Server:
         self._lost_at = 0.0
         self._connected = asyncio.Event()
         self._overwritten = False
+        self._proofs = Allowance(PROOFS_PER_SECOND, PROOFS_AT_ONCE)
         self._kept = asyncio.Event()
         self._answering: asyncio.TimerHandle | None = None
         self._again_at = 0.0
@@ -383,7 +389,7 @@ class Server:
         self._overwritten = not self._voice.announced(payload)
         if not self._overwritten:
             self._kept.set()
-        elif not self._over.is_set():
+        elif not self._over.is_set() and self._proofs.take(1.0, now()):
             leader = self._leader
             heard = read_epoch(payload, leader.run, leader.authority)
             theirs = precedence(heard.epoch.number, heard.epoch.rank)
@@ -391,7 +397,7 @@ class Server:
                 self._fail(SteppedAside(heard))
 
     def _hear_who(self, payload: bytes) -> None:
-        if isinstance(open_plain(payload), messages.Who) and self._answering is None:
+        if self._answering is None and isinstance(open_plain(payload), messages.Who):
             delay = random.uniform(0.0, HERE_WITHIN)
             self._answering = asyncio.get_running_loop().call_later(delay, self._say_here)
 

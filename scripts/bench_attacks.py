@@ -29,9 +29,11 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from protocol import topics
-from protocol.envelope import sealed
+from protocol.envelope import sealed, signed
 from protocol.frames import publish_packet
-from protocol.messages import Message, Result, Status
+from protocol.identity import SessionKeys, new_nonce, new_session
+from protocol.messages import Hello, Message, Result, Status
+from protocol.spec import PROTOCOL_VERSION
 from scripts.bench_broker import DIRECTIONS, allow_files, processes, run_file
 from scripts.crowd.light import LENGTH, Crowd, LightWorker, made_up
 from tests.chaos.processes import cpu_seconds, host
@@ -101,6 +103,22 @@ async def giants(attacker: Attacker) -> None:
     await attacker.say([attacker.packet(topics.results, bytes(GIANT))], 20.0)
 
 
+async def hellos(attacker: Attacker) -> None:
+    """Newcomers, each of whom is greeted."""
+    worker, packets = attacker.worker, []
+    for _ in range(4_000):
+        session, keys = new_session(), SessionKeys.generate()
+        hello = Hello(
+            *(PROTOCOL_VERSION, "0", worker.identity.public_key, keys.public_key, new_nonce()),
+            *("bench", "none", 0, 0.0),
+        )
+        payload = signed(worker.identity, "hello", (worker.crowd.run, session), hello)
+        topic = topics.request(worker.crowd.run, worker.identity.worker, session)
+        packets.append(publish_packet(topic.encode(), payload, 0, False, 0))
+        await asyncio.sleep(0)
+    await attacker.say(packets, 1_000.0)
+
+
 async def half_open(attacker: Attacker) -> None:
     """Sockets that say nothing, or half a CONNECT."""
     parts = urlsplit(attacker.worker.url)
@@ -116,7 +134,9 @@ async def half_open(attacker: Attacker) -> None:
             client.abort()
 
 
-ATTACKS = {each.__name__.replace("_", "-"): each for each in (flood, forge, giants, half_open)}
+ATTACKS = {
+    each.__name__.replace("_", "-"): each for each in (flood, forge, hellos, giants, half_open)
+}
 
 
 @contextlib.asynccontextmanager

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from coordinator import peers
+from coordinator import peers, server
 from protocol import topics
 from protocol.address import parse_address
 from protocol.envelope import plain, sealed, signed
@@ -37,7 +37,7 @@ from protocol.messages import (
     Who,
     pack_returns,
 )
-from protocol.packing import MAX_MESSAGE, pack_integers, pack_reals
+from protocol.packing import MAX_MESSAGE, WireError, pack_integers, pack_reals
 from protocol.spec import PROTOCOL_VERSION
 from protocol.state import params_hash
 from tests.coordinator.runs import Led, broker, led, spec_of, states_of
@@ -65,11 +65,11 @@ class Scene:
 
     def standing(self) -> object:
         """What no stranger may change: who is here, with which key, holding what; the version."""
-        server = self.run.server
-        ids = sorted(server._pool.sessions, key=str)
-        here = [(id, server._pool.sessions[id].credit, server._peers.get(id)) for id in ids]
-        leases = sorted((number, lease.session) for number, lease in server._pool.leases.items())
-        return here, leases, server._versions.current.version, server._pool.progress
+        led = self.run.server
+        ids = sorted(led._pool.sessions, key=str)
+        here = [(id, led._pool.sessions[id].credit, led._peers.get(id)) for id in ids]
+        leases = sorted((number, lease.session) for number, lease in led._pool.leases.items())
+        return here, leases, led._versions.current.version, led._pool.progress
 
     async def settled(self) -> None:
         """Everything that mallory sent so far has been judged."""
@@ -509,3 +509,20 @@ async def test_beats_of_strangers_reach_nobody_here(tmp_path: Path) -> None:
         beat = plain(Beat(9, 99, b"x" * 16, "finished"))
         stage.mallory.link.publish(topics.beat(stage.run.run_id), beat)
         await stage.settled()
+
+
+async def test_a_flood_of_announcements_costs_few_signatures(tmp_path: Path, monkeypatch) -> None:
+    """At a broker without rules anybody may write them."""
+    proved: list[bytes] = []
+
+    def proves(payload: bytes, *_: object) -> None:
+        proved.append(payload)
+        raise WireError("forged")
+
+    async with scene(tmp_path) as stage:
+        before, topic = stage.standing(), topics.epoch(stage.run.run_id)
+        monkeypatch.setattr(server, "read_epoch", proves)
+        for number in range(1000):
+            stage.run.server._on_message(topic, b"\1" + bytes([number % 256]))
+        assert 0 < len(proved) <= server.PROOFS_AT_ONCE + server.PROOFS_PER_SECOND
+        assert stage.standing() == before
