@@ -57,7 +57,7 @@ SCENES = (
 WORKERS, LIARS = 20, 5
 DIRECTIONS = 8
 """of each worker, in a batch"""
-SHARE = 0.04
+SHARE = 0.035
 TASKS = 3000
 MOST_UPDATES = 100
 TRUSTED = "worker19"

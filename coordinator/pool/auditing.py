@@ -19,6 +19,7 @@ from coordinator.pool.leases import Leases
 from coordinator.pool.roster import Roster, Session
 from coordinator.pool.sentences import Sentences
 from coordinator.pool.trials import Trials
+from coordinator.pool.verdicts import Verdicts
 from coordinator.pool.work import Lease, Work
 from coordinator.trust import Answer, Comparison, Trust, compare, parts
 from coordinator.trust.dispute import SUPPORTERS
@@ -60,7 +61,7 @@ class Auditing:
         self.classes = Classes(trust)
         self.checks = Checks()
         self.spent = 0
-        """directions that others evaluated for checks"""
+        """directions that others evaluated for checks; episodes of the centre are not counted"""
         self.tried = 0
         """directions that newcomers evaluated to prove themselves"""
         self._course = course
@@ -81,6 +82,9 @@ class Auditing:
         self._held = Holding()
         self._trials = Trials(trust, self.classes, self._whole)
         self._disputes = Disputes(trust, self.classes, roster, self.checks, self._convict)
+        self.centres = Verdicts(
+            trust, self.checks, self._disputes, _answer, self._audit, self._is_lone
+        )
         self._by_newcomers: Counter[int] = Counter()
         """directions by batch that count by the word of newcomers"""
 
@@ -159,7 +163,7 @@ class Auditing:
             if self.trust.standing(worker) != standing:
                 return True  # it was sentenced for this one
             if found is not None and agrees:
-                confirmed[rows] = True
+                confirmed[rows] |= found.exact or self._are_known(mine.numeric, theirs.numeric)
                 self._confirm(held, worker, found.exact)
         if believed:
             return False
@@ -200,29 +204,35 @@ class Auditing:
                     Happened(f"{worker} drifts: its ranks are not what chance gives; it is audited")
                 )
 
+    def _are_known(self, one: bytes, other: bytes) -> bool:
+        """Whether what a worker of one class confirms of one of the other is worth anything:
+        anybody may claim a class of its own, and those who do may be of one mind."""
+        return max(map(self.classes.size, (one, other))) > 1 or not self.classes.any_shared
+
     def _is_lone(self, numeric: bytes) -> bool:
         """Whether too few of a class are believed to tell what is true in it, and others are."""
         return self.has_established and self.classes.believed(numeric) < SUPPORTERS
 
-    def _audit(self, answer: Answer, begin: int, count: int) -> None:
-        """Have so many units of an answer, after so many of it, evaluated by somebody else."""
-        if self.checks.full:
-            return
+    def _audit(self, answer: Answer, begin: int, count: int) -> Check | None:
+        """Have so many units of an answer, after so many of it, evaluated by somebody else, if
+        anybody else is here."""
+        if self.checks.full or len(self._roster.eligible) < 2:
+            return None
         alone = self.classes.size(answer.numeric) < 2 or self._is_lone(answer.numeric)
         numeric = b"" if alone else answer.numeric
         first = answer.first + begin
-        self.checks.waiting.append(
-            Check(
-                answer.version,
-                first,
-                count,
-                answer.kind,
-                Work(first, first + count),
-                numeric,
-                {answer.worker},
-                answer=answer,
-            )
+        check = Check(
+            answer.version,
+            first,
+            count,
+            answer.kind,
+            Work(first, first + count),
+            numeric,
+            {answer.worker},
+            answer=answer,
         )
+        self.checks.waiting.append(check)
+        return check
 
     def answered(
         self, check: Check, event: Arrived, lease: Lease | None, session: Session | None
@@ -230,10 +240,10 @@ class Auditing:
         """Somebody did a check, or a part of it."""
         mine = _answer(event, session)
         check.work.accept(event.first, np.ones(event.count, dtype=bool), lease=lease)
-        if check.trial is None:
-            self.spent += event.count
-        else:
+        if check.trial is not None:
             self.tried += event.count
+        elif event.kind == "members":
+            self.spent += event.count
         if check.dispute is not None:
             self._disputes.hear(check.dispute, mine)
             return
@@ -284,6 +294,8 @@ class Auditing:
             return False
         if self.trust.is_believed(worker):
             return True
+        if check.dispute is not None:
+            return self._disputes.has_a_say(worker, session.numeric)
         # At the start, and in a class of newcomers, they have to judge each other.
         return self.classes.believed(check.numeric or ALL) < SUPPORTERS
 
@@ -291,6 +303,7 @@ class Auditing:
         """Time has passed: what was handed back waits again, what is too old is let go."""
         self._now = now
         self.checks.look(self._leases.out)
+        self.centres.drop(lambda version: not self._is_current(version))
         if not (self.checks.waiting or self._disputes or self._held or self._by_newcomers):
             return
         self.checks.drop(lambda check: not self._is_current(check.version))
@@ -313,7 +326,7 @@ class Auditing:
                 self._disputes.open(mine, theirs, found)
             return found.agrees
         for one, other in ((mine, theirs), (theirs, mine)):
-            if not self.trust.is_believed(other.worker):
+            if not self.is_known(other.worker):
                 continue
             if self.trust.compared(one.worker, other.worker, found.alike, found.unlike):
                 record = self.trust.record(one.worker)
@@ -322,7 +335,11 @@ class Auditing:
                     f"of {record.alike + record.unlike} pairs it found the other member better in "
                     f"{record.unlike}, beside workers of other numeric classes",
                 )
-            elif not found.agrees and not self.trust.is_believed(one.worker):
+            elif (
+                not found.agrees
+                and self.trust.is_believed(other.worker)
+                and not self.trust.is_believed(one.worker)
+            ):
                 self.trust.contradicted(one.worker, other.worker)
         return found.agrees
 
@@ -381,6 +398,7 @@ class Auditing:
         self._disputes.forget(worker)
         self.checks.drop(lambda check: check.answer is not None and check.answer.worker == worker)
         self._held.forget(worker)
+        self.centres.forget(worker)
         self._trials.forget(worker)
 
 

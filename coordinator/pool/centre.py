@@ -36,26 +36,41 @@ class Evaluation:
         self.work = Work(0, screening)
         self._returns = np.full(episodes, np.nan)
         self._lengths = np.zeros(episodes, dtype=np.int64)
+        self._workers = np.full(episodes, "", dtype=object)
+        """who evaluated each"""
 
     def record(
         self,
         first: int,
         returns: NDArray[np.float64],
         lengths: NDArray[np.int64],
-        avoid: frozenset[str] = NOBODY,
+        worker: str = "",
         lease: Lease | None = None,
     ) -> None:
         """Take the returns (n,) and lengths (n,) of those episodes from `first` on that are open,
-        under a `lease` that is out, if any.
+        of a worker, under a `lease` that is out, if any.
 
-        NaN returns stay open, for others than `avoid` first.
+        NaN returns stay open, for others than the worker first.
         """
+        avoid = frozenset({worker}) if worker else NOBODY
         taken = self.work.accept(first, ~np.isnan(returns), avoid, lease)
         end = first + len(returns)
         self._returns[first:end][taken] = returns[taken]
         self._lengths[first:end][taken] = lengths[taken]
+        self._workers[first:end][taken] = worker
         if self.finished and self._worth_the_rest():
             self.make_full()
+
+    def withdraw(self, worker: str) -> int:
+        """Take out all that a worker evaluated: how many episodes are for others now."""
+        mine = self._workers[: self.work.size] == worker
+        if not mine.any():
+            return 0
+        again = self.work.reopen(0, mine, frozenset({worker}))
+        self._returns[: self.work.size][mine] = np.nan
+        self._lengths[: self.work.size][mine] = 0
+        self._workers[: self.work.size][mine] = ""
+        return again
 
     def make_full(self) -> None:
         """Ask for all episodes, whatever the screening says."""

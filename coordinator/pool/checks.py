@@ -88,7 +88,7 @@ class Checks:
 
     def is_pending(self, check: Check) -> bool:
         """Whether it waits, or somebody is at it."""
-        return check in self.waiting or check in self._out.values()
+        return check.work.missing > 0 and (check in self.waiting or check in self._out.values())
 
     def drop(self, which: Callable[[Check], bool]) -> None:
         """Those that wait and are of that kind are of no use any more."""

@@ -34,6 +34,11 @@ class Classes:
         """How many workers of a class are here."""
         return len(self._sessions.get(numeric, ())) if numeric else 0
 
+    @property
+    def any_shared(self) -> bool:
+        """Whether any two workers are of one class."""
+        return any(len(here) > 1 for numeric, here in self._sessions.items() if numeric != ALL)
+
     def of(self, worker: str) -> Iterable[bytes]:
         """The classes of a worker that is here."""
         return [numeric for numeric in self._classes.get(worker, ()) if numeric != ALL]

@@ -13,12 +13,17 @@ from coordinator.pool.classes import Classes
 from coordinator.pool.roster import Roster
 from coordinator.pool.work import Work
 from coordinator.trust import Answer, Comparison, Dispute, Trust
+from coordinator.trust.dispute import SUPPORTERS
 from protocol.messages import TaskKind
 
 JURORS = 4
 """Workers that are asked at once in one dispute."""
 MOST_DISPUTES = 64
 """At once; who is wrong is so again."""
+ENOUGH = 16
+"""Established workers of a class that are enough to settle its disputes among themselves; where
+they are fewer newcomers have a say whom anybody confirmed: a few who came to be believed by copying
+must not be left to judge each other."""
 MOST_OF_ONE = 2
 """Of them that one worker is in."""
 
@@ -99,6 +104,10 @@ class Disputes:
         """Whether a worker said something that others deny, and nobody decided who is right."""
         return any(worker in case.dispute.said for case in self._cases)
 
+    def concern(self, kind: TaskKind, version: int) -> bool:
+        """Whether any is about that version."""
+        return any(case.kind == kind and case.dispute.version == version for case in self._cases)
+
     def forget(self, worker: str) -> None:
         """Nothing that a worker said so far is compared with any more."""
         for case in self._cases:
@@ -159,11 +168,23 @@ class Disputes:
             case.checks.append(check)
             self._checks.waiting.insert(0, check)
 
+    def has_a_say(self, worker: str, numeric: bytes) -> bool:
+        """Whether a worker of this class may settle its disputes."""
+        if self._trust.is_believed(worker):
+            return True
+        believed = self._classes.believed(numeric)
+        if believed >= ENOUGH or self._trust.is_suspected(worker):
+            return False
+        if believed < SUPPORTERS:
+            return True
+        record = self._trust.records.get(worker)
+        return record is not None and record.confirmed > 0
+
     def _class(self, numeric: bytes) -> list[str]:
         """The workers of a class that take work and could be asked."""
-        eligible, is_suspected = self._roster.eligible, self._trust.is_suspected
+        eligible = self._roster.eligible
         return [
             worker
             for worker in self._classes.workers(numeric)
-            if worker in eligible and not is_suspected(worker)
+            if worker in eligible and self.has_a_say(worker, numeric)
         ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from coordinator.pool.centre import Evaluation
 from coordinator.pool.events import CentreJudged, Happened
 from protocol.spec import RunSpec
@@ -12,6 +14,8 @@ class Evaluations:
 
     def __init__(self, spec: RunSpec) -> None:
         self.under_way: list[Evaluation] = []
+        self.best = -math.inf
+        """the highest mean that was judged"""
         self._centre = spec.centre
         self._stop = spec.stop
 
@@ -36,6 +40,17 @@ class Evaluations:
         self.under_way.remove(evaluation)
         evaluation.work.close()
 
+    @property
+    def finished(self) -> Evaluation | None:
+        """The oldest one, if it is finished."""
+        if not self.under_way or not self.under_way[0].finished:
+            return None
+        return self.under_way[0]
+
+    def withdraw(self, worker: str) -> int:
+        """Take out what a worker evaluated of all of them: how many episodes."""
+        return sum(evaluation.withdraw(worker) for evaluation in self.under_way)
+
     def give_up(self, evaluation: Evaluation, reason: str) -> Happened:
         """It will never be judged."""
         self.end(evaluation)
@@ -44,10 +59,11 @@ class Evaluations:
     def take_finished(self) -> CentreJudged | None:
         """End the oldest one, if it is finished, with its verdict: so every pool comes to the same
         end, in whatever order results come."""
-        if not self.under_way or not self.under_way[0].finished:
+        evaluation = self.finished
+        if evaluation is None:
             return None
-        evaluation = self.under_way[0]
         self.end(evaluation)
+        self.best = max(self.best, evaluation.mean)
         return CentreJudged(
             version=evaluation.version,
             episodes=evaluation.work.size,

@@ -85,6 +85,8 @@ class Intake:
             answer = HELD_BACK
         else:
             answer = self._take_centre(event, lease)
+            if auditing is not None and answer is ACCEPTED:
+                auditing.centres.counted(event, session)
         if answer is ACCEPTED:
             self._keep(event, session)
             return True
@@ -150,8 +152,7 @@ class Intake:
                     self._evaluations.give_up(evaluation, f"episode {episode} fails: {reason}")
                 )
                 return ACCEPTED
-        avoid = frozenset({event.session.worker})
-        evaluation.record(event.first, event.returns, event.lengths, avoid, lease)
+        evaluation.record(event.first, event.returns, event.lengths, event.session.worker, lease)
         if valid.any():
             self._leases.saw_centre(int(event.lengths[valid].sum()), int(valid.sum()))
         return ACCEPTED

@@ -125,7 +125,13 @@ class Pool:
         self._commands: list[Command] = []
         self.trust = trust or Trust(spec.pool.audit_share, Random(0))
         self._sentences = Sentences(
-            self._course, self._roster, self._leases, self._batches, self.trust, self._commands
+            self._course,
+            self._roster,
+            self._leases,
+            self._batches,
+            self._evaluations,
+            self.trust,
+            self._commands,
         )
         self._auditing: Auditing | None = None
         if spec.pool.audit_share:
@@ -599,7 +605,11 @@ class Pool:
 
     def _conclude_evaluations(self, now: float) -> None:
         """Judge what is finished, and see whether a candidate or the run is over with it."""
-        while not self._course.ended and (judged := self._evaluations.take_finished()):
+        while (
+            not self._course.ended
+            and self._is_vouched_for(now)
+            and (judged := self._evaluations.take_finished())
+        ):
             self._commands.append(judged)
             self._acceptance.judge(judged)
             if judged.reached:
@@ -608,6 +618,17 @@ class Pool:
         course = self._course
         if course.final is not None and not self._evaluations.under_way and not course.updating:
             self._end_here(course.final)
+
+    def _is_vouched_for(self, now: float) -> bool:
+        """Whether the finished evaluation may be judged: one that ends the run, is the best or
+        decides on a candidate is worth a lie."""
+        evaluation, auditing = self._evaluations.finished, self._auditing
+        if auditing is None or evaluation is None:
+            return True
+        matters = evaluation.mean > self._evaluations.best or self._acceptance.awaits
+        if not matters and not evaluation.reached:
+            return True
+        return auditing.centres.may_be_judged(evaluation.version, evaluation.reached, now)
 
     def _judge_candidate(self, now: float) -> None:
         """Have a candidate that is no better than what is accepted reverted."""

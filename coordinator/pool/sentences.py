@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from coordinator.pool.batches import Batches
 from coordinator.pool.course import Course
+from coordinator.pool.evaluations import Evaluations
 from coordinator.pool.events import Command, Happened, Sentenced
 from coordinator.pool.leases import Leases
 from coordinator.pool.ranges import Blame
@@ -30,6 +31,7 @@ class Sentences:
         roster: Roster,
         leases: Leases,
         batches: Batches,
+        evaluations: Evaluations,
         trust: Trust,
         commands: list[Command],
     ) -> None:
@@ -38,6 +40,7 @@ class Sentences:
         self._roster = roster
         self._leases = leases
         self._batches = batches
+        self._evaluations = evaluations
         self._trust = trust
         self._commands = commands
         self._passed: list[Sentence] = []
@@ -56,6 +59,7 @@ class Sentences:
         it holds to others; who is banned is given nothing any more."""
         worker, standing, reason = sentence
         again, late = self._batches.withdraw(worker, self._course.updating)
+        episodes = self._evaluations.withdraw(worker)
         for session in [s for s in self._roster.sessions.values() if s.id.worker == worker]:
             for lease in list(session.leases.values()):
                 self._leases.end(lease, session, now, Blame(frozenset({worker})))
@@ -64,6 +68,8 @@ class Sentences:
             self._roster.distrust(session)
             self._roster.note_room(session, now)
         undone = f"{again:,} directions of it are evaluated again"
+        if episodes:
+            undone += f", {episodes:,} episodes of the centre too"
         if late:
             undone += f", {late:,} late ones left out"
         if used := self._trust.record(worker).used:

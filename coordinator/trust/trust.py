@@ -179,6 +179,11 @@ class Trust:
             record.drawn = math.floor(record.drawn) + 1.0 + self._draws.random()
         return self._draws.randrange(count - size + 1), size
 
+    def part(self, count: int) -> tuple[int, int]:
+        """(first, count) of a part of so many units that nobody can foresee."""
+        size = -(-count // PART)
+        return self._draws.randrange(count - size + 1), size
+
     def was_compared(self, worker: str, by: str) -> bool:
         """Whether a worker was compared with another one lately."""
         return by in self._voices.get(worker, ())

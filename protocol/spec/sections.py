@@ -365,7 +365,7 @@ class PoolSpec(Section, frozen=True, kw_only=True):
     audit_share: Annotated[float, msgspec.Meta(ge=0.0, le=1.0)] = 0.0
     """Share of the directions that a second worker evaluates as well, to find who returns what is
     not true; results of newcomers count then once others confirm them. 0: everybody is believed.
-    For strangers: 0.04."""
+    For strangers: 0.035."""
 
 
 class CentreSpec(Section, frozen=True, kw_only=True):

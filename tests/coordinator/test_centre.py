@@ -94,7 +94,7 @@ def test_an_episode_counts_once_and_the_first_return_stays() -> None:
 
 def test_a_failed_episode_stays_open() -> None:
     evaluation = Evaluation(0, 3, 3, None)
-    evaluation.record(0, np.array([1.0, np.nan, 3.0]), lengths([0.0] * 3), frozenset("a"))
+    evaluation.record(0, np.array([1.0, np.nan, 3.0]), lengths([0.0] * 3), "a")
     assert not evaluation.finished
     assert [(r.first, r.end, r.avoid) for r in evaluation.work.unleased] == [(1, 2, frozenset("a"))]
     record(evaluation, 1, [2.0])

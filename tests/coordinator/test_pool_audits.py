@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from random import Random
 
 import numpy as np
+import pytest
 
 from coordinator.pool import Pool
 from coordinator.pool.events import (
@@ -280,6 +281,7 @@ def test_the_centre_is_judged_by_the_established_alone() -> None:
     run = spec(64, pool={"audit_share": 0.5}, centre={"evaluate_every": 1, "episodes": 20})
     crowd = Crowd(established="bcd")
     crowd.pool = Pool(run, 0, crowd.now, trust=crowd.trust)
+    crowd.liars = {"a"}
     crowd.enter("abcd")
     said = crowd.run(3)
     judges = {task.session.worker for task in crowd.given if task.kind == "centre"}
@@ -290,6 +292,78 @@ def test_the_centre_is_judged_by_the_established_alone() -> None:
     crowd.run(crowd.pool.version + 2)
     judges = {task.session.worker for task in crowd.given if task.kind == "centre"}
     assert "b" not in judges
+
+
+class Judges(Crowd):
+    """Established workers of a run whose centre is judged at each version; `a` makes up what its
+    episodes of the centre return."""
+
+    def __init__(self, lie: float, target: float | None = None, **how: object) -> None:
+        super().__init__(established=NAMES[:5], **how)  # type: ignore[arg-type]
+        run = spec(
+            64,
+            pool={"audit_share": self.trust.share, "max_staleness": 0},
+            centre={"evaluate_every": 1, "episodes": 20},
+            stop={"target": target},
+        )
+        self.pool = Pool(run, 0, self.now, trust=self.trust)
+        self.lie = lie
+        self.enter(NAMES[:5])
+
+    def says(self, task: SendTask) -> Arrived:
+        arrived = result(task)
+        if task.kind == "centre" and task.session.worker == "a":
+            return dataclasses.replace(arrived, returns=arrived.returns + self.lie)
+        return arrived
+
+
+def true_mean(judged: CentreJudged) -> float:
+    """Of the episodes of the centre that an evaluation is of."""
+    task = SendTask(session("x"), 1, "centre", judged.version, 0, judged.episodes)
+    return float(result(task).returns.mean())
+
+
+def test_who_lies_about_the_centre_neither_ends_the_run_nor_makes_a_best() -> None:
+    crowd = Judges(lie=1e6, target=1e5, share=1e-9)
+    said = crowd.run(6)
+    assert crowd.trust.standing("a") in ("quarantined", "banned")
+    assert not crowd.pool.ended
+    judged = of(said, CentreJudged)
+    assert len(judged) >= 4
+    for each in judged:
+        assert each.mean == pytest.approx(true_mean(each)) and not each.reached
+    (line, *_) = [line.what for line in of(said, Happened) if "a is quarantined" in line.what]
+    assert "for centre episode" in line and "episodes of the centre too" in line
+    assert all(crowd.trust.is_believed(worker) for worker in NAMES[1:5])
+
+
+def test_who_makes_the_centre_worse_than_it_is_is_found_by_chance() -> None:
+    crowd = Judges(lie=-1e6, share=0.2)
+    crowd.run(12)
+    assert crowd.trust.standing("a") in ("quarantined", "banned")
+
+
+def test_a_true_end_is_vouched_for_and_comes() -> None:
+    crowd = Judges(lie=0.0, target=-1e9, share=1e-9)
+    for _ in range(400):
+        if crowd.pool.ended:
+            break
+        held = crowd.held()
+        crowd.answer(held[0]) if held else crowd.tick(0.1)
+    assert crowd.pool.ended
+    checked = [task for task in crowd.given if task.kind == "centre" and task.version == 0]
+    assert sum(task.count for task in checked) >= 40, "each episode twice"
+
+
+def test_an_end_comes_though_nobody_vouches_for_it() -> None:
+    """All but one fall silent."""
+    crowd = Judges(lie=0.0, target=-1e9, share=1e-9)
+    for _ in range(4000):
+        if crowd.pool.ended:
+            break
+        held = crowd.held("b")
+        crowd.answer(held[0]) if held else crowd.tick(0.5)
+    assert crowd.pool.ended
 
 
 def test_the_host_bans_by_hand_whoever_it_is() -> None:

@@ -1,0 +1,96 @@
+"""Evaluations of the centre that would end a run, or be its best: others vouch for them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from coordinator.pool.checks import Check, Checks
+from coordinator.pool.disputes import Disputes
+from coordinator.pool.events import Arrived
+from coordinator.pool.roster import Session
+from coordinator.trust import Answer, Trust
+
+VOUCHED_WITHIN = 10.0
+"""Seconds that others have to vouch for an evaluation; it is judged all the same then."""
+
+
+@dataclass(slots=True)
+class Vouching:
+    """What an evaluation is made of, and what of it is checked."""
+
+    answers: list[Answer] = field(default_factory=list)
+    checked: list[Answer] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    until: float = 0.0
+
+
+class Verdicts:
+    """Has what workers said of the centre evaluated by others: a part of it now and then, as of
+    members; a part of all where it would be the best; all where it would end the run."""
+
+    def __init__(
+        self,
+        trust: Trust,
+        checks: Checks,
+        disputes: Disputes,
+        answer: Callable[[Arrived, Session | None], Answer],
+        audit: Callable[[Answer, int, int], Check | None],
+        is_lone: Callable[[bytes], bool],
+    ) -> None:
+        """`answer` makes one of a result, `audit` has a part of one evaluated by somebody else."""
+        self._trust = trust
+        self._checks = checks
+        self._disputes = disputes
+        self._answer = answer
+        self._audit = audit
+        self._is_lone = is_lone
+        self._versions: dict[int, Vouching] = {}
+
+    def counted(self, event: Arrived, session: Session | None) -> None:
+        """Episodes of the centre count."""
+        answer = self._answer(event, session)
+        vouching = self._versions.setdefault(event.version, Vouching())
+        vouching.answers.append(answer)
+        if not self._trust.is_believed(answer.worker):
+            return
+        lone = self._is_lone(answer.numeric)
+        part = self._trust.audited(answer.worker, event.count, False, lone)
+        if part is not None:
+            self._have_checked(vouching, answer, *part)
+
+    def may_be_judged(self, version: int, whole: bool, now: float) -> bool:
+        """Whether a finished evaluation is vouched for, or nobody can; its episodes are checked,
+        all of them or a part of each answer."""
+        vouching = self._versions.get(version)
+        if vouching is None:
+            return True
+        asked = False
+        for answer in vouching.answers:
+            if answer not in vouching.checked:
+                count = len(answer.returns)
+                part = (0, count) if whole else self._trust.part(count)
+                self._have_checked(vouching, answer, *part)
+                asked = True
+        if asked:
+            vouching.until = now + VOUCHED_WITHIN
+        if now >= vouching.until:
+            return True
+        pending = any(map(self._checks.is_pending, vouching.checks))
+        return not pending and not self._disputes.concern("centre", version)
+
+    def forget(self, worker: str) -> None:
+        """What a worker said does not count any more."""
+        for vouching in self._versions.values():
+            vouching.answers = [each for each in vouching.answers if each.worker != worker]
+
+    def drop(self, is_over: Callable[[int], bool]) -> None:
+        """Those versions are judged, or too old."""
+        for version in [version for version in self._versions if is_over(version)]:
+            del self._versions[version]
+
+    def _have_checked(self, vouching: Vouching, answer: Answer, begin: int, count: int) -> None:
+        check = self._audit(answer, begin, count)
+        vouching.checked.append(answer)
+        if check is not None:
+            vouching.checks.append(check)
