@@ -23,6 +23,7 @@ from coordinator.pool.verdicts import Verdicts
 from coordinator.pool.work import Lease, Work
 from coordinator.trust import Answer, Comparison, Trust, compare, parts
 from coordinator.trust.dispute import SUPPORTERS
+from coordinator.trust.sums import are_far
 from protocol.spec import RunSpec
 
 PATIENCE = 30.0
@@ -72,6 +73,9 @@ class Auditing:
         self._sentences = sentences
         self._commands = commands
         self._whole = spec.normalizer.enabled
+        self._dims = spec.environment.observation.size
+        self._far: dict[int, set[str]] = {}
+        """workers by version whose observation sums are out of the band"""
         self._window = spec.versions_kept - 1
         self._most_by_newcomers = max(1, spec.directions // SHARE)
         self._latest = self._earlier = ("", -math.inf)
@@ -144,7 +148,8 @@ class Auditing:
         if suspected and lease is None:
             return True  # of before it was quarantined
         index = self._batches.index(event.first)
-        if believed and index not in self._held:
+        far = self._whole and self._sums_are_far(event)
+        if believed and not far and index not in self._held:
             return False
         mine = _answer(event, session)
         confirmed = np.zeros(event.count, dtype=bool)
@@ -165,6 +170,11 @@ class Auditing:
             if found is not None and agrees:
                 confirmed[rows] |= found.exact or self._are_known(mine.numeric, theirs.numeric)
                 self._confirm(held, worker, found.exact)
+        if far:
+            # Others do its directions: whoever agrees in returns may have seen other frames.
+            self.trust.doubt(worker)
+            self._held.hold(index, mine)
+            return True
         if believed:
             return False
         if suspected:
@@ -179,6 +189,14 @@ class Auditing:
             return False  # nobody came to say otherwise
         self._held.hold(index, mine)
         return True
+
+    def _sums_are_far(self, event: Arrived) -> bool:
+        """Whether the observation sums of a result lie where hardly anybody's of its version do."""
+        if not event.version or not event.observed or not are_far(event.observed, self._dims):
+            return False
+        workers = self._far.setdefault(event.version, set())
+        workers.add(event.session.worker)
+        return len(workers) < min(SUPPORTERS, len(self._roster.eligible))
 
     def counted(self, event: Arrived, session: Session | None) -> None:
         """A result counts: who is new may be tried with it; where its worker is believed, have a
@@ -304,6 +322,8 @@ class Auditing:
         self._now = now
         self.checks.look(self._leases.out)
         self.centres.drop(lambda version: not self._is_current(version))
+        for version in [version for version in self._far if not self._is_current(version)]:
+            del self._far[version]
         if not (self.checks.waiting or self._disputes or self._held or self._by_newcomers):
             return
         self.checks.drop(lambda check: not self._is_current(check.version))

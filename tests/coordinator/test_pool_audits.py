@@ -28,6 +28,7 @@ from coordinator.pool.events import (
 )
 from coordinator.trust import Trust
 from coordinator.trust.trust import PROBATION
+from protocol.normalizer import RESOLUTION_BITS, ObservationSums, to_bytes
 from tests.coordinator.driver import Driver, of, tasks, units
 from tests.coordinator.simulation import counted, result, spec
 
@@ -43,9 +44,9 @@ class Crowd(Driver):
     """A pool that audits, and what each of its workers returns."""
 
     def __init__(
-        self, share: float = 0.5, established: str = "", trusted: str = "", **pool: object
+        self, share: float = 0.5, established: str = "", trusted: str = "", **sections: object
     ) -> None:
-        run = spec(64, pool={"audit_share": share, "max_staleness": 0, **pool})
+        run = spec(64, pool={"audit_share": share, "max_staleness": 0}, **sections)
         super().__init__(run)
         self.trust = Trust(share, Random(3), trusted)
         for worker in established:
@@ -292,6 +293,48 @@ def test_the_centre_is_judged_by_the_established_alone() -> None:
     crowd.run(crowd.pool.version + 2)
     judges = {task.session.worker for task in crowd.given if task.kind == "centre"}
     assert "b" not in judges
+
+
+class Observers(Crowd):
+    """Established workers of a run with a normaliser, some of whom claim to have seen frames far
+    away from all before."""
+
+    def __init__(self, far: str) -> None:
+        super().__init__(
+            share=0.1,
+            established=NAMES[:4],
+            normalizer={"enabled": True},
+            policy={"kind": "linear"},
+        )
+        self.far = far
+        self.enter(NAMES[:4])
+
+    def says(self, task: SendTask) -> Arrived:
+        arrived = result(task)
+        count, far = int(arrived.lengths.sum()), 40 * (task.session.worker in self.far) + 1
+        sums = ObservationSums(count, (0,) * 4, (count * (far << RESOLUTION_BITS) ** 2,) * 4)
+        return dataclasses.replace(arrived, observed=to_bytes(sums))
+
+
+def test_frames_far_from_all_others_count_for_nothing() -> None:
+    crowd = Observers("a")
+    closed = of(crowd.run(6), CloseBatch)
+    assert all(
+        part.session.worker != "a"
+        for each in closed
+        for part in each.contributions
+        if part.version > 0
+    )
+    assert [sorted(counted(each).tolist()) for each in closed] == [
+        list(range(32 * k, 32 * k + 32)) for k in range(6)
+    ]
+
+
+def test_frames_that_are_far_for_everybody_count_as_ever() -> None:
+    crowd = Observers(NAMES)
+    closed = of(crowd.run(6), CloseBatch)
+    assert {part.session.worker for each in closed for part in each.contributions} == set("abcd")
+    assert all(crowd.trust.is_believed(worker) for worker in NAMES[:4])
 
 
 class Judges(Crowd):
