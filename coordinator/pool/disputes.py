@@ -22,8 +22,11 @@ MOST_DISPUTES = 64
 """At once; who is wrong is so again."""
 ENOUGH = 16
 """Established workers of a class that are enough to settle its disputes among themselves; where
-they are fewer newcomers have a say whom anybody confirmed: a few who came to be believed by copying
-must not be left to judge each other."""
+they are fewer newcomers have a say as well: a few who came to be believed by copying must not be
+left to judge each other."""
+HEARD_AFTER = 3
+"""Tasks of such a newcomer that others confirmed: keys cost nothing, and a crowd that only lies
+must not be heard."""
 MOST_OF_ONE = 2
 """Of them that one worker is in."""
 
@@ -125,8 +128,9 @@ class Disputes:
 
     def _decide(self, case: Case) -> None:
         dispute = case.dispute
-        electorate = len(set(self._class(dispute.numeric)) | dispute.said.keys())
-        wrong = dispute.wrong(electorate, self._trust.trusted)
+        mute = {w for w in dispute.said if not self.has_a_say(w, dispute.numeric)}
+        electorate = len(set(self._class(dispute.numeric)) | (dispute.said.keys() - mute))
+        wrong = dispute.wrong(electorate, self._trust.trusted, mute)
         if wrong is None:
             self._ask(case)
             return
@@ -134,7 +138,7 @@ class Disputes:
         unit = "direction" if case.kind == "members" else "centre episode"
         what = "its observation sums from" if dispute.sums else "its returns for"
         for worker in sorted(wrong):
-            right = len(dispute.said) - len(wrong)
+            right = len(dispute.said.keys() - wrong - mute)
             self._convict(
                 worker,
                 f"{what} {unit} {dispute.first} of version {dispute.version} are not what "
@@ -178,7 +182,7 @@ class Disputes:
         if believed < SUPPORTERS:
             return True
         record = self._trust.records.get(worker)
-        return record is not None and record.confirmed > 0
+        return record is not None and record.confirmed >= HEARD_AFTER
 
     def _class(self, numeric: bytes) -> list[str]:
         """The workers of a class that take work and could be asked."""

@@ -34,8 +34,11 @@ class Dispute:
         """A worker says this; what it said first stands."""
         self.said.setdefault(worker, said)
 
-    def wrong(self, electorate: int, trusted: Set[str]) -> frozenset[str] | None:
-        """Who is proved wrong, or None where it is not clear yet.
+    def wrong(
+        self, electorate: int, trusted: Set[str], mute: Set[str] = frozenset()
+    ) -> frozenset[str] | None:
+        """Who is proved wrong, or None where it is not clear yet; what the `mute` say counts for
+        nothing, but may be wrong.
 
         The word of any `trusted` worker is taken; else that which most say, once they are
         `SUPPORTERS` and either more than half of the `electorate`, all of the class who could be
@@ -46,7 +49,8 @@ class Dispute:
         if believed:
             right = believed[0]
         else:
-            counts = Counter(self.said.values()).most_common(2)
+            heard = [said for worker, said in self.said.items() if worker not in mute]
+            counts = Counter(heard).most_common(2)
             if not counts:
                 return None
             right, most = counts[0]

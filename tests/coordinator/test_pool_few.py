@@ -140,6 +140,7 @@ def test_all_newcomers_together_have_a_sixteenth_of_a_batch_however_many_they_ar
         few.simulation.run_for(0.0 if at_once else 0.05)
     assert few.goes_on(4)
     assert all(count <= max(1, few.directions // 16) for count in seen.directions.values())
+    assert all(few.trust.is_believed(name) for name in "abc"), "a crowd that lies frames nobody"
 
 
 @given(few=FEW, liars=st.integers(0, 3), silent=st.integers(0, 3))

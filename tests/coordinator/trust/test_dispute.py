@@ -41,6 +41,13 @@ def test_the_word_of_a_trusted_worker_is_taken_against_all_others() -> None:
     assert dispute(5, 1).wrong(6, frozenset({"liar0"})) == {f"honest{n}" for n in range(5)}
 
 
+def test_who_is_not_heard_counts_for_nothing_and_may_be_wrong() -> None:
+    made = dispute(SUPPORTERS, 20)
+    liars = {f"liar{number}" for number in range(20)}
+    assert made.wrong(SUPPORTERS, frozenset(), liars) == liars
+    assert made.wrong(40, frozenset(), made.said.keys()) is None
+
+
 def test_what_a_worker_said_first_stands() -> None:
     made = dispute(3, 1)
     made.hear("liar0", TRUTH)
