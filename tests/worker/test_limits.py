@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from dataclasses import replace
@@ -15,6 +16,7 @@ from tests.worker.evaluating import DEADLINE
 from tests.worker.reference import TOYS, run_spec
 from tests.worker.test_session import Desk, done, host_of
 from worker import limits
+from worker.evaluation import memory
 from worker.evaluation.children import Evaluators
 from worker.evaluation.jobs import EnvironmentUnavailable
 from worker.limits import Limits, too_long
@@ -97,6 +99,16 @@ async def test_a_process_plays_no_episodes_that_may_last_too_long():
         EnvironmentUnavailable, match=r"may last 10,000,000 steps, .* at most 1,000"
     ):
         await evaluators.start(ENDLESS, 1, [TOYS], lanes=8, longest=1000)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")
+async def test_a_process_that_evaluates_is_bound_by_the_kernel():
+    evaluators = Evaluators(DEADLINE, memory_limit=1 << 30)
+    await evaluators.start(run_spec("ToyWalk-v0"), 1, [TOYS], device="auto", lanes=8)
+    (child,) = evaluators._children
+    bound, _ = resource.prlimit(child.process.pid, resource.RLIMIT_DATA)
+    await evaluators.close()
+    assert bound == (1 << 30) + memory.RESERVED
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="asks the Linux kernel")

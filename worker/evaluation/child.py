@@ -159,11 +159,12 @@ class Evaluator:
             from worker.evaluation.lanes import Lanes
             from worker.evaluation.probe import probe
             from worker.limits import too_long
+            from worker.policies import devices
             from worker.policies.making import Grant
 
             registry.allow(request.allowed)
             spec = self.spec = from_bytes(request.spec)
-            if request.memory and request.device == "cpu":
+            if request.memory and devices.choose(request.device, spec) == devices.CPU:
                 memory.bound(request.memory)
             maker = makers.maker(spec, request.allowed)
             if wrong := too_long(spec.environment.id, maker.limit, request.longest):
