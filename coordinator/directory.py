@@ -17,6 +17,8 @@ from typing import IO, TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from coordinator import board
+from coordinator.board import Board
 from protocol import spec as run_spec
 from protocol.disk import write_whole
 from protocol.errors import ShoalError
@@ -79,7 +81,7 @@ class BrokerChoice:
 
 class RunDirectory:
     """`spec.toml`, `log.sqlite`, `metrics.jsonl`, `policy.safetensors`, `best.safetensors`,
-    `snapshots/`, `secret`, `broker.json`, `run`, `run.key`.
+    `snapshots/`, `events/`, `secret`, `broker.json`, `run`, `run.key`.
 
     `run` names the run that it belongs to; a lock on it keeps two coordinators apart, and goes with
     the process however that ends. `run.key` signs what the coordinator says; who has it, is it.
@@ -94,6 +96,7 @@ class RunDirectory:
         self._begun = begun
         self._lock = lock
         self._metrics = self._metrics_path.open("a", encoding="utf-8")
+        self._board = Board(path / board.FOLDER)
 
     @classmethod
     def create(cls, path: Path, run: str) -> Self:
@@ -197,7 +200,8 @@ class RunDirectory:
         if not self._begun:
             for name in _FILES:
                 (self.path / name).unlink(missing_ok=True)
-            shutil.rmtree(self.path / SNAPSHOTS, ignore_errors=True)
+            for folder in (SNAPSHOTS, board.FOLDER):
+                shutil.rmtree(self.path / folder, ignore_errors=True)
             with contextlib.suppress(OSError):  # not empty: somebody's files, or logs worth reading
                 self.path.rmdir()
 
@@ -294,6 +298,7 @@ class RunDirectory:
         with _explained(self.path, "can't take another line of metrics"):
             self._metrics.write(line + "\n")
             self._metrics.flush()
+        self._board.add(values)
 
     def latest_update(self) -> dict[str, Any]:
         """The last line of metrics about an update; empty where there is none."""
@@ -335,6 +340,7 @@ class RunDirectory:
         """Let go of the files."""
         with contextlib.suppress(OSError):  # each line was flushed, or its failure told
             self._metrics.close()
+        self._board.close()
         self._lock.close()
 
     def _replace(self, path: Path, data: bytes) -> None:

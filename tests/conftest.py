@@ -5,12 +5,15 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 TESTS = Path(__file__).parent
+os.environ["SHOAL_EVENTS"] = "0"
+"""For every host that a test starts: it has a third of a second less to load."""
 
 
 @pytest.hookimpl(wrapper=True)
