@@ -190,12 +190,13 @@ def _host(text: str, host: str, *, bracketed: bool) -> str:
             return str(ipaddress.IPv6Address(host))
         except ValueError:
             raise AddressError(
-                f"{_shown(text)}: {host!r} in brackets is not an IPv6 address: "
+                f"{_shown(text)}: {_named(host)} in brackets is not an IPv6 address: "
                 "write it like mqtt://[::1]:1883"
             ) from None
     if len(host) > 253 or _HOST_PATTERN.fullmatch(host) is None:
         raise AddressError(
-            f"{_shown(text)}: {host!r} is not a host name or an IP address: write it like {EXAMPLE}"
+            f"{_shown(text)}: {_named(host)} is not a host name or an IP address: "
+            f"write it like {EXAMPLE}"
         )
     return host
 
@@ -209,7 +210,7 @@ def _port(text: str, netloc: str, scheme: Scheme) -> int:
         return _DEFAULT_PORTS[scheme]
     if re.fullmatch(r"[0-9]{1,5}", digits) is None or not 1 <= int(digits) <= 65535:
         raise AddressError(
-            f"{_shown(text)}: {digits!r} is not a port: it must be a number from 1 to 65535"
+            f"{_shown(text)}: {_named(digits)} is not a port: it must be a number from 1 to 65535"
         )
     return int(digits)
 
@@ -243,7 +244,7 @@ def _path_and_run(text: str, scheme: Scheme, path: str) -> tuple[str, str | None
     place = before if run else path.rstrip("/")
     if place and _PATH_PATTERN.fullmatch(place) is None:
         raise AddressError(
-            f"{_shown(text)}: {place!r} is not the path of a WebSocket: write it like "
+            f"{_shown(text)}: {_named(place)} is not the path of a WebSocket: write it like "
             f"wss://host{DEFAULT_PATH}"
         )
     return place or DEFAULT_PATH, run
@@ -252,7 +253,7 @@ def _path_and_run(text: str, scheme: Scheme, path: str) -> tuple[str, str | None
 def _run(text: str, run: str) -> str:
     if RUN_PATTERN.fullmatch(run) is None:
         raise AddressError(
-            f"{_shown(text)}: {run!r} is not a run: it must look like cartpole-1a2b3c4d "
+            f"{_shown(text)}: {_named(run)} is not a run: it must look like cartpole-1a2b3c4d "
             "(lower-case name, dash, 8 hex digits)"
         )
     return run
@@ -264,8 +265,8 @@ def _fingerprints(text: str, scheme: Scheme, fragment: str) -> tuple[str | None,
     for part in ([key] if key else []) + ([certificate] if separator else []):
         if FINGERPRINT_PATTERN.fullmatch(part) is None:
             raise AddressError(
-                f"{_shown(text)}: {part!r} is not a key's fingerprint: it must be the 26 letters "
-                "and digits after the # in the host's join line, or the 26 after the dot"
+                f"{_shown(text)}: {_named(part)} is not a key's fingerprint: it must be the 26 "
+                "letters and digits after the # in the host's join line, or the 26 after the dot"
             )
     if separator and scheme not in ("mqtts", "wss"):
         raise AddressError(
@@ -273,6 +274,11 @@ def _fingerprints(text: str, scheme: Scheme, fragment: str) -> tuple[str | None,
             "write mqtts:// or wss://"
         )
     return key or None, certificate if separator else None
+
+
+def _named(text: str) -> str:
+    """A part of an address as an error may repeat it, not endless either."""
+    return repr(text[:60])
 
 
 def _shown(text: str) -> str:
