@@ -19,7 +19,7 @@ from coordinator.pool.leases import Leases
 from coordinator.pool.roster import Roster, Session
 from coordinator.pool.sentences import Sentences
 from coordinator.pool.trials import Trials
-from coordinator.pool.verdicts import Verdicts
+from coordinator.pool.verdicts import VOUCHED_WITHIN, Verdicts
 from coordinator.pool.work import Lease, Work
 from coordinator.trust import Answer, Comparison, Trust, compare, parts
 from coordinator.trust.dispute import SUPPORTERS
@@ -87,7 +87,13 @@ class Auditing:
         self._trials = Trials(trust, self.classes, self._whole)
         self._disputes = Disputes(trust, self.classes, roster, self.checks, self._convict)
         self.centres = Verdicts(
-            trust, self.checks, self._disputes, _answer, self._audit, self._is_lone
+            trust,
+            self.checks,
+            self._disputes,
+            _answer,
+            self._audit,
+            self._is_lone,
+            lambda: max(VOUCHED_WITHIN, MEDIANS * leases.median_seconds),
         )
         self._by_newcomers: Counter[int] = Counter()
         """directions by batch that count by the word of newcomers"""

@@ -12,7 +12,10 @@ from coordinator.pool.roster import Session
 from coordinator.trust import Answer, Trust
 
 VOUCHED_WITHIN = 10.0
-"""Seconds that others have to vouch for an evaluation; it is judged all the same then."""
+"""Seconds that others have to vouch for an evaluation, or more where tasks are long; it is
+judged all the same then."""
+DISPUTED = 6.0
+"""So many times as long where somebody got something else."""
 
 
 @dataclass(slots=True)
@@ -22,7 +25,7 @@ class Vouching:
     answers: list[Answer] = field(default_factory=list)
     checked: list[Answer] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
-    until: float = 0.0
+    since: float = 0.0
 
 
 class Verdicts:
@@ -37,14 +40,17 @@ class Verdicts:
         answer: Callable[[Arrived, Session | None], Answer],
         audit: Callable[[Answer, int, int], Check | None],
         is_lone: Callable[[bytes], bool],
+        patience: Callable[[], float],
     ) -> None:
-        """`answer` makes one of a result, `audit` has a part of one evaluated by somebody else."""
+        """`answer` makes one of a result, `audit` has a part of one evaluated by somebody else,
+        `patience` are seconds that others have for that."""
         self._trust = trust
         self._checks = checks
         self._disputes = disputes
         self._answer = answer
         self._audit = audit
         self._is_lone = is_lone
+        self._patience = patience
         self._versions: dict[int, Vouching] = {}
 
     def counted(self, event: Arrived, session: Session | None) -> None:
@@ -73,11 +79,11 @@ class Verdicts:
                 self._have_checked(vouching, answer, *part)
                 asked = True
         if asked:
-            vouching.until = now + VOUCHED_WITHIN
-        if now >= vouching.until:
+            vouching.since = now
+        disputed = self._disputes.concern("centre", version)
+        if now - vouching.since >= self._patience() * (DISPUTED if disputed else 1.0):
             return True
-        pending = any(map(self._checks.is_pending, vouching.checks))
-        return not pending and not self._disputes.concern("centre", version)
+        return not disputed and not any(map(self._checks.is_pending, vouching.checks))
 
     def forget(self, worker: str) -> None:
         """What a worker said does not count any more."""
