@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coordinator import invite_command, pool_command, presets_command
+from coordinator import invite_command, plot_command, pool_command, presets_command
 from coordinator.flags import (
     Episodes,
     Hidden,
@@ -78,6 +78,7 @@ def register(app: typer.Typer) -> None:
     )(host)
     app.command(epilog="Example: shoal demo CartPole-v1 --workers 2 --seed 1", name="demo")(demo)
     presets_command.register(app)
+    plot_command.register(app)
     invite_command.register(app)
     pool_command.register(app)
     history_cli.register(app)
