@@ -21,6 +21,9 @@ def register(app: typer.Typer) -> None:
     app.command(name="play", epilog="Example: shoal play runs/cartpole-v1-1a2b3c4d --episodes 5")(
         play
     )
+    app.command(
+        name="record", epilog="Example: shoal record runs/cartpole-v1-1a2b3c4d --out film.gif"
+    )(record)
 
 
 def play(
@@ -76,3 +79,36 @@ def play(
     print(f"mean return {shown(float(returns.mean()))} over {episodes} episodes")
     if video is not None:
         print(f"film in {video}")
+
+
+def record(
+    run_dir: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN_DIR",
+            help="The directory of a run; or a file in it that `shoal replay --save` wrote.",
+        ),
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Film to write: .mp4 or .gif; by default film.mp4 in RUN_DIR."),
+    ] = None,
+    episodes: Annotated[int, typer.Option(min=1, max=1000, help="Episodes to film.")] = 1,
+    best: Annotated[
+        bool,
+        typer.Option(
+            "--best", help="The version whose centre was judged best, not the latest or returned."
+        ),
+    ] = False,
+    allow_module: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--allow-module",
+            help="Module that may register environments or hold the policy; repeatable.",
+        ),
+    ] = None,
+) -> None:
+    """Film a trained policy: what `shoal play --video` does, with a name for the film."""
+    folder = run_dir.parent if run_dir.suffix == ".safetensors" else run_dir
+    film = out or folder / "film.mp4"
+    play(run_dir, episodes, video=film, best=best, allow_module=allow_module)

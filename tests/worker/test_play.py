@@ -14,7 +14,9 @@ import gymnasium
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from typer.testing import CliRunner
 
+import shoal
 from protocol import replay
 from protocol import spec as run_spec
 from protocol.errors import ShoalError
@@ -83,6 +85,14 @@ def test_a_film_has_a_frame_per_step_and_one_before(tmp_path: Path) -> None:
     film = tmp_path / "film.mp4"
     (steps,) = play.play(play.load(tmp_path), 1, video=film)  # CartPole rewards each step with 1
     assert len(list(imageio.imiter(film))) == steps + 1
+
+
+def test_record_films_into_the_run(tmp_path: Path) -> None:
+    imageio = pytest.importorskip("imageio.v3")
+    kept_run(tmp_path)
+    result = CliRunner().invoke(shoal.app, ["record", str(tmp_path)])
+    assert result.exit_code == 0 and "film.mp4" in result.output, result.output
+    assert len(list(imageio.imiter(tmp_path / "film.mp4"))) > 1
 
 
 def test_a_film_may_be_a_gif(tmp_path: Path) -> None:
