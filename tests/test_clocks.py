@@ -25,6 +25,7 @@ TIME_OF_DAY = {
     ("date", "today"),
 }
 FOR_PEOPLE = {
+    "coordinator.board": "the time at which a point of a curve was written",
     "coordinator.console": "the time at which a line was written",
     "coordinator.history.listing": "the time at which an update was made",
     "coordinator.log.writing": "the name of a damaged log, and when something was noted",

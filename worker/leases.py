@@ -20,7 +20,8 @@ class Lease:
     """A task in our hands.
 
     Attributes:
-        running: it is with the evaluation processes, since `begun`.
+        running: it is with the evaluation processes.
+        worked: seconds for which it has been, those left out that this machine slept.
         finished: directions, or episodes of the centre, whose returns are known.
         ending: why it is to be handed back once the evaluation processes have let go of it; empty
             while it is not.
@@ -29,7 +30,7 @@ class Lease:
     task: Task
     since: float
     running: bool = False
-    begun: float = 0.0
+    worked: float = 0.0
     finished: int = 0
     ending: str = ""
 

@@ -7,6 +7,7 @@ each of a part: those that were sent count, whatever comes of the rest.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from random import Random
 
@@ -22,6 +23,8 @@ from worker.outbox import MOST_BYTES, Outbox
 from worker.replica import Replica, Standing
 from worker.results import NoResultError, result_of
 
+LONGEST_LOOK = 2.0
+"""Seconds between two looks that may have gone into a task: what is longer, this machine slept."""
 WAIT_FOR_VERSION = 30.0
 """Seconds that a task may wait for its version."""
 
@@ -54,6 +57,8 @@ class Workload:
         self.outcomes: Counter[str] = Counter()
         self._spec = spec
         self._task_seconds = task_seconds
+        self._looked = math.inf
+        """when `proceed` was called last"""
         self._replica = following
         self._given_back: set[int] = set()
         """tasks whose results that are out are all that will ever come"""
@@ -74,9 +79,11 @@ class Workload:
     def proceed(self, now: float) -> list[Deed]:
         """Start what can be started, refuse what never can, end what takes too long."""
         deeds: list[Deed] = []
-        over = [each for each in self.leases.running if now - each.begun >= self._task_seconds]
-        for lease in over:
-            if not lease.ending:
+        passed = max(0.0, min(now - self._looked, LONGEST_LOOK))
+        self._looked = now
+        for lease in self.leases.running:
+            lease.worked += passed
+            if lease.worked >= self._task_seconds and not lease.ending:
                 text = f"not over after {self._task_seconds:,.0f} s (--task-limit)"
                 deeds.append(Say(f"task {lease.task.task}: {text}", warning=True))
                 deeds += self.hand_back([lease], text, now)
@@ -84,7 +91,7 @@ class Workload:
             task = lease.task
             standing = self._replica.standing(task.version, task.digest)
             if standing == "ready":
-                deeds.append(self._start(lease, now))
+                deeds.append(self._start(lease))
             elif standing != "ahead" or now - lease.since >= WAIT_FOR_VERSION:
                 self.leases.end(task.task)
                 deeds.append(_refusal(task, "gone", self._why_gone(standing, task)))
@@ -194,9 +201,9 @@ class Workload:
             return self.hand_back(rest, f"a part of it is late: {reason}", now)
         return []
 
-    def _start(self, lease: Lease, now: float) -> Evaluate:
+    def _start(self, lease: Lease) -> Evaluate:
         task, point = lease.task, self._replica.points[lease.task.version]
-        lease.running, lease.begun = True, now
+        lease.running = True
         self._replica.pin(task.version)
         job = EvaluationJob(
             kind=task.kind,

@@ -166,7 +166,7 @@ ROWS: tuple[Row, ...] = (
     _acrobot(
         "adam",
         "the best of portable-es is AdaBelief with -82.1",
-        {"kind": "adam", "learning_rate": 0.1},
+        {"kind": "adam", "learning_rate": 0.1, "beta2": 0.9},
         must="the median of the centres is -81 or more, none below -90",
     ),
     _climber(
