@@ -73,11 +73,6 @@ class Attacker:
         """Those of members."""
         return [task for task in self.inside.heard.tasks if task.kind == "members"]
 
-    @property
-    def state(self) -> State:
-        assert self.inside.state is not None
-        return self.inside.state
-
     def result(self, **changes: object) -> Result:
         """Of its task: whole, plausible, and made up."""
         task = self.task
@@ -227,10 +222,11 @@ async def replays(url: str, run: str, spec: RunSpec) -> None:
     """A true result counts once, however often and by whomever it is said again."""
     async with attacker(url, run) as eve, attacker(url, run, credit=0) as twin:
         heard = eve.inside.heard
-        await eve.inside.until(lambda: any(t.version == eve.state.version for t in eve.tasks))
-        task = next(t for t in eve.tasks if t.version == eve.state.version)
+        known = eve.inside.states
+        await eve.inside.until(lambda: any(t.version in known for t in eve.tasks))
+        task = next(t for t in reversed(eve.tasks) if t.version in known)
         heard.tasks.insert(0, task)
-        returns, lengths = truth(spec, eve.state, task)
+        returns, lengths = truth(spec, known[task.version], task)
         result = eve.result(returns=returns, lengths=lengths)
         said = eve.inside.sealed(result)
         for _ in range(5):

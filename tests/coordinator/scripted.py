@@ -215,7 +215,7 @@ class ScriptedWorker:
         self.led: Announcement | None = None
         self.kept: dict[int, bytes] = {}
         self._news = asyncio.Event()
-        self._states: dict[int, State] = {}
+        self.states: dict[int, State] = {}
         self._waiting: list[Task] = []
         self._exchange: dict[bytes, SessionKeys] = {}
         self._later: dict[int, Update] = {}
@@ -458,7 +458,7 @@ class ScriptedWorker:
 
     def _keep(self, update: Update, payload: bytes) -> None:
         """Of two updates for one version the later epoch's holds, whatever was applied before."""
-        version, reached = update.version, self._states.get(update.version + 1)
+        version, reached = update.version, self.states.get(update.version + 1)
         earlier = self._later.get(version)
         if version >= self.version:
             if earlier is None or update.epoch >= earlier.epoch:
@@ -474,7 +474,7 @@ class ScriptedWorker:
     def _start_anew(self) -> None:
         """The run went another way than we did."""
         assert self.spec is not None
-        self._states.clear()
+        self.states.clear()
         self._later.clear()
         self.kept.clear()
         self._reach(replay.initial_state(self.spec))
@@ -498,8 +498,8 @@ class ScriptedWorker:
     def _reach(self, state: State) -> None:
         assert self.spec is not None
         self.state = state
-        self._states[state.version] = state
-        self._states.pop(state.version - self.spec.versions_kept, None)
+        self.states[state.version] = state
+        self.states.pop(state.version - self.spec.versions_kept, None)
 
     def _work(self) -> None:
         """Answer the tasks whose version is here."""
@@ -510,14 +510,14 @@ class ScriptedWorker:
         ready = [
             task
             for task in self._waiting
-            if task.version in self._states and (judges or task.kind == "members")
+            if task.version in self.states and (judges or task.kind == "members")
         ]
         self._waiting = [task for task in self._waiting if task not in ready]
         unanswered = {result.task for result in self.unanswered.values()}
         for task in ready:
             if task.task in unanswered:
                 continue
-            state = self._states[task.version]
+            state = self.states[task.version]
             assert params_digest(state.theta) == task.digest, "the task names other parameters"
             pieces = [evaluate_part(self.spec, state, task, *piece) for piece in self.cut(task)]
             for result in pieces or [evaluate(self.spec, state, task)]:
