@@ -164,7 +164,7 @@ def admitted_by(directory: Path) -> dict[str, list[str]]:
         try:
             id, worker = read_json(line, tuple[str, str])
         except DamagedJson:
-            continue  # cut short by a full disk
+            continue  # empty, or cut short by a full disk
         found.setdefault(id, []).append(worker)
     return found
 
@@ -242,7 +242,8 @@ class Admission:
         try:
             handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
             with os.fdopen(handle, "w", encoding="utf-8") as file:
-                file.write(json.dumps([id, worker]) + "\n")
+                # On a line of its own, though a full disk may have cut the one before.
+                file.write("\n" + json.dumps([id, worker]) + "\n")
         except OSError as error:
             raise ShoalError(
                 f"{path} can't be written ({error.strerror}): see to the disk"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coordinator.admission import pool_token, read_settings
+from coordinator.admission import POOL_TOKEN, read_settings
 from coordinator.directory import DirectoryError, RunDirectory, keep_spec, known_spec
 from coordinator.pool.confidence import USUAL, margin
 from coordinator.pool.events import CentreJudged
@@ -188,7 +188,7 @@ def join_command(run: Run, broker_url: str, asks: bool = False) -> str:
     where = run.directory.path
     match read_settings(where).mode if asks else "open":
         case "list":
-            return f"SHOAL_INVITE={pool_token(where)} {line}"
+            return f"SHOAL_INVITE=TOKEN {line}  (the token is in {where / POOL_TOKEN})"
         case "invite":
             return f"SHOAL_INVITE=TOKEN {line}  (each with a token of shoal invite {where})"
     return line

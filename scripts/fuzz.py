@@ -1,6 +1,6 @@
 """Holds every decoder to its declared errors, in bounded memory and time, on changed payloads.
 
-    python scripts/fuzz.py --payloads 1000000 [--seed S] [--decoder NAME ...] [--processes 1]
+    python scripts/fuzz.py --payloads 1000000 [--seed S] [--decoder NAME ...] [--first N]
 
 Each decoder gets so many payloads: valid ones that were changed in their structure (trees of
 msgpack and JSON, lines of TOML) or their bytes (bits, cuts, lengths that lie, depth), and noise. A

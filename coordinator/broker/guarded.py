@@ -282,6 +282,8 @@ class GuardedBroker(Broker):
         while previous := self._clients.get(session.client_id):
             previous.close("its client identifier connected again")
             await previous.ended.wait()
+        if self._rules is not None and not self._rules.knows(session.username):
+            connection.close("its invite was revoked")  # while its password was looked at
         if connection.why_closed is None:
             self._clients[session.client_id] = connection
             connection.session = session

@@ -48,8 +48,8 @@ _QUEUED_PACKETS = 1000
 
 _UNACKNOWLEDGED_PACKETS = 5000
 _QUEUED_BYTES = 64 * 1024 * 1024
-"""At QoS 1 bytes are bounded too; a burst of results must not run over, for it is lost then. Only
-who leads and who stands by subscribe so: a thousand results of 64 KiB."""
+"""At QoS 1 bytes are bounded too; a burst of results must not run over, for it is lost then: a
+thousand of 64 KiB. Of ours only who leads, stands by or gathers a snapshot subscribes so."""
 
 _MEMORY_BYTES = 1024 * 1024 * 1024
 

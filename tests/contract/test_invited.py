@@ -122,7 +122,8 @@ def test_the_line_for_volunteers_has_what_they_need(tmp_path: Path) -> None:
     assert f"token of shoal invite {path}" in join_command(run, "mqtt://h", True)
     admission.keep_settings(path, Settings("list", ("a" * 26,)))
     line = join_command(run, "mqtt://h", True)
-    assert line.startswith(f"SHOAL_INVITE={admission.pool_token(path)} shoal join mqtt://h:1883/")
+    assert line.startswith("SHOAL_INVITE=TOKEN shoal join mqtt://h:1883/")
+    assert str(path / "pool.token") in line and admission.pool_token(path) not in line
     assert join_command(run, "mqtt://h").startswith("shoal join ")
     run.directory.close()
 

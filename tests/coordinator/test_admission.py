@@ -145,3 +145,11 @@ def test_the_command_makes_lists_and_revokes(tmp_path: Path) -> None:
     for wrong in ("", "nobody"):
         with pytest.raises(ShoalError, match="--list shows"):
             admission.revoke(tmp_path, wrong)
+
+
+def test_who_was_admitted_after_a_full_disk_is_known_again(tmp_path: Path) -> None:
+    _, token = admission.invite(tmp_path, "ann", 2)
+    proof = proof_of(token, RUN, ANN.public_key)
+    (tmp_path / admission.ADMITTED).write_text('["cut sh')
+    assert judge(tmp_path).reason_to_refuse(ANN.public_key, proof) == ""
+    assert judge(tmp_path).reason_to_refuse(ANN.public_key, b"") == "", "it was noted whole"
