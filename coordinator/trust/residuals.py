@@ -69,24 +69,39 @@ def parts(returns: Sequence[tuple[str, NDArray[np.float64]]]) -> dict[str, Part]
         rows.setdefault(worker, []).append(np.arange(first, first + len(each)))
         first += len(each)
     weight = float(sizes.sum())
+    spreads: list[_Spread] = []
+    if len(levels) >= FEWEST:
+        spreads = [_spread(each) for each in (levels, differences, sizes)]
     found: dict[str, Part] = {}
     for worker, places in rows.items():
         mine = np.concatenate(places)
         residual = None
-        if len(levels) >= FEWEST and len(mine) < len(levels):
-            residual = Residual(*(_deviation(each, mine) for each in (levels, differences, sizes)))
+        if spreads and len(mine) < len(levels):
+            residual = Residual(*(_deviation(each, mine) for each in spreads))
         share = float(sizes[mine].sum()) / weight if weight else 0.0
         found[worker] = Part(len(mine) * everything.shape[1], share, residual)
     return found
 
 
-def _deviation(values: NDArray[np.float64], mine: NDArray[np.int64]) -> float:
+class _Spread(NamedTuple):
+    """A quantity of all directions of a batch, and what of it is the same for each worker."""
+
+    values: NDArray[np.float64]
+    mean: float
+    variance: float
+
+
+def _spread(values: NDArray[np.float64]) -> _Spread:
+    return _Spread(values, float(values.mean()), float(values.var(ddof=1)))
+
+
+def _deviation(spread: _Spread, mine: NDArray[np.int64]) -> float:
     """Of the mean of a sample drawn without replacement from the mean of all."""
-    count, drawn = len(values), len(mine)
-    variance = float(values.var(ddof=1)) / drawn * (count - drawn) / count
+    count, drawn = len(spread.values), len(mine)
+    variance = spread.variance / drawn * (count - drawn) / count
     if variance <= 0.0:
         return 0.0
-    found = float(values[mine].mean() - values.mean()) / math.sqrt(variance)
+    found = (float(spread.values[mine].mean()) - spread.mean) / math.sqrt(variance)
     return min(max(found, -MOST), MOST)
 
 
