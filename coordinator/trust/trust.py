@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
+from itertools import chain
 from random import Random
 from typing import Any, Literal
 
@@ -319,9 +320,11 @@ class Trust:
         )
 
     def _forget_one(self) -> None:
-        """The oldest record of whom nothing bad is known."""
-        harmless = (w for w, r in self.records.items() if not r.offences and r.standing != "banned")
-        oldest = next(harmless, next(iter(self.records)))
+        """The oldest record of a newcomer, else of whom nothing bad is known: keys cost nothing."""
+        known = self.records.items()
+        newcomers = (w for w, r in known if not r.offences and r.standing == "new")
+        harmless = (w for w, r in known if not r.offences and r.standing != "banned")
+        oldest = next(chain(newcomers, harmless, self.records))
         self._banned.pop(oldest, None)
         self._voices.pop(oldest, None)
         del self.records[oldest]

@@ -184,3 +184,17 @@ def test_so_many_workers_are_remembered_and_who_offended_goes_last(
     for number in range(10):
         confirm(made, f"w{number}")
     assert set(made.records) == {"bad", "w8", "w9"}
+
+
+def test_who_is_believed_is_remembered_whoever_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "MOST_KNOWN", 4)
+    made = trust()
+    for worker in "ab":
+        made.record(worker).standing = "established"
+    made.ban("bad", "by hand")
+    for number in range(10):
+        made.record(f"w{number}")
+    assert set(made.records) == {"a", "b", "bad", "w9"}
+    made.record("w9").standing = "established"
+    made.record("c")
+    assert set(made.records) == {"b", "bad", "w9", "c"}, "where nobody is new, the oldest"
