@@ -3,8 +3,10 @@ it, and who is at it."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 
 from coordinator.pool.work import Lease, Work
 from coordinator.trust import Answer, Dispute
@@ -60,7 +62,7 @@ class Checks:
     """Those that nobody does yet, and those that are leased."""
 
     def __init__(self) -> None:
-        self.waiting: list[Check] = []
+        self.waiting: deque[Check] = deque()
         self._out: dict[int, Check] = {}
         """by task"""
 
@@ -70,11 +72,14 @@ class Checks:
         return len(self.waiting) >= MOST_WAITING
 
     def take(self, suits: Callable[[Check], bool]) -> Check | None:
-        """One of the first that suits; it waits no more for anybody."""
-        for place, check in enumerate(self.waiting[:LOOKS]):
+        """One of the first that suits; it waits no more for anybody. Where none does, they wait
+        behind all others: the next look is at those."""
+        for place, check in enumerate(islice(self.waiting, LOOKS)):
             if suits(check):
                 del self.waiting[place]
                 return check
+        if len(self.waiting) > LOOKS:
+            self.waiting.rotate(-LOOKS)
         return None
 
     def leased(self, check: Check, lease: Lease) -> None:
@@ -92,7 +97,7 @@ class Checks:
 
     def drop(self, which: Callable[[Check], bool]) -> None:
         """Those that wait and are of that kind are of no use any more."""
-        self.waiting = [check for check in self.waiting if not which(check)]
+        self.waiting = deque(check for check in self.waiting if not which(check))
 
     def look(self, leases: dict[int, Lease]) -> None:
         """What was handed back, as its lease is none of these any more, waits again."""

@@ -170,7 +170,7 @@ class Disputes:
                 dispute=dispute,
             )
             case.checks.append(check)
-            self._checks.waiting.insert(0, check)
+            self._checks.waiting.appendleft(check)
 
     def has_a_say(self, worker: str, numeric: bytes) -> bool:
         """Whether a worker of this class may settle its disputes."""
