@@ -24,6 +24,8 @@ class Vouching:
 
     answers: list[Answer] = field(default_factory=list)
     checked: list[Answer] = field(default_factory=list)
+    whole: list[Answer] = field(default_factory=list)
+    """of these all is checked"""
     checks: list[Check] = field(default_factory=list)
     since: float = 0.0
 
@@ -72,8 +74,9 @@ class Verdicts:
         if vouching is None:
             return True
         asked = False
+        known = vouching.whole if whole else vouching.checked
         for answer in vouching.answers:
-            if answer not in vouching.checked:
+            if answer not in known:
                 count = len(answer.returns)
                 part = (0, count) if whole else self._trust.part(count)
                 self._have_checked(vouching, answer, *part)
@@ -98,5 +101,7 @@ class Verdicts:
     def _have_checked(self, vouching: Vouching, answer: Answer, begin: int, count: int) -> None:
         check = self._audit(answer, begin, count)
         vouching.checked.append(answer)
+        if count == len(answer.returns):
+            vouching.whole.append(answer)
         if check is not None:
             vouching.checks.append(check)
