@@ -63,8 +63,6 @@ class Auditing:
         self.checks = Checks()
         self.spent = 0
         """directions that others evaluated for checks; episodes of the centre are not counted"""
-        self.tried = 0
-        """directions that newcomers evaluated to prove themselves"""
         self._course = course
         self._roster = roster
         self._leases = leases
@@ -155,12 +153,16 @@ class Auditing:
             return True  # of before it was quarantined
         index = self._batches.index(event.first)
         far = self._whole and self._sums_are_far(event)
+        end = event.first + event.count
+        again = lease is None or not lease.owes(event.first, end)
+        if again and session is not None and len(self._roster.eligible) > 1:
+            return far or not believed  # what a newcomer says again is no second word for it
         if believed and not far and index not in self._held:
             return False
         mine = _answer(event, session)
         confirmed = np.zeros(event.count, dtype=bool)
         own, others = confirmed.copy(), {worker}
-        for held in list(self._held.near(index, event.first, event.first + event.count)):
+        for held in list(self._held.near(index, event.first, end)):
             theirs = held.answer
             rows = slice(max(0, theirs.first - event.first), max(0, theirs.end - event.first))
             if theirs.version != event.version:
@@ -175,25 +177,22 @@ class Auditing:
                 return True  # it was sentenced for this one
             if found is not None and agrees:
                 confirmed[rows] |= found.exact or self._are_known(mine.numeric, theirs.numeric)
-                self._confirm(held, worker, found.exact)
+                self._confirm(held, index, event, found.exact)
         if far:
             # Others do its directions: whoever agrees in returns may have seen other frames.
             self.trust.doubt(worker)
-            self._held.hold(index, mine)
-            return True
-        if believed:
+        elif believed:
             return False
-        if suspected:
-            self._held.hold(index, mine)
-            return True
-        if confirmed.all() and self._may_count(index, event.count):
-            return False
-        if len(others) == 1 and self._roster.eligible <= others:
-            return False  # nobody is here who could say otherwise
-        if own.all():
-            self._audit(mine, 0, event.count)
-            return False  # nobody came to say otherwise
-        self._held.hold(index, mine)
+        elif not suspected:
+            if confirmed.all() and self._may_count(index, event.count):
+                return False
+            if len(others) == 1 and self._roster.eligible <= others:
+                return False  # nobody is here who could say otherwise
+            if own.all() and lease is not None and not lease.begun_before:
+                self._audit(mine, 0, event.count)
+                return False  # it was given this anew, as nobody came to say otherwise
+        if not own.all():
+            self._held.hold(index, mine, event.task)
         return True
 
     def _sums_are_far(self, event: Arrived) -> bool:
@@ -201,7 +200,8 @@ class Auditing:
         if not event.version or not event.observed or not are_far(event.observed, self._dims):
             return False
         workers = self._far.setdefault(event.version, set())
-        workers.add(event.session.worker)
+        if self.is_known(event.session.worker):
+            workers.add(event.session.worker)
         return len(workers) < min(SUPPORTERS, len(self._roster.eligible))
 
     def counted(self, event: Arrived, session: Session | None) -> None:
@@ -261,33 +261,38 @@ class Auditing:
     def answered(
         self, check: Check, event: Arrived, lease: Lease | None, session: Session | None
     ) -> None:
-        """Somebody did a check, or a part of it."""
+        """Somebody did a check, or a part of it that is to come; with the last one a task counts
+        as one that others confirmed."""
+        if lease is None or not lease.owes(event.first, event.first + event.count):
+            return
         mine = _answer(event, session)
         check.work.accept(event.first, np.ones(event.count, dtype=bool), lease=lease)
-        if check.trial is not None:
-            self.tried += event.count
-        elif event.kind == "members":
+        if check.trial is None and event.kind == "members":
             self.spent += event.count
         if check.dispute is not None:
             self._disputes.hear(check.dispute, mine)
             return
-        if check.trial is not None:
-            for theirs in list(check.trial.answers):
-                self._compare(mine, theirs, both=True)
-            check.trial.add(mine)
-        elif check.answer is not None:
-            self._compare(mine, check.answer, both=False)
+        trial, said = check.trial, [] if check.answer is None else [check.answer]
+        if trial is not None:
+            said = list(trial.answers)
+        earned: set[str] = set()
+        for theirs in said:
+            found = self._agree(mine, theirs)
+            if found is None or check.work.missing or theirs.worker in earned:
+                continue
+            earned.add(theirs.worker)
+            self._earns(theirs.worker, mine.worker, found.exact)
+            if trial is not None:
+                self._earns(mine.worker, theirs.worker, found.exact)
+        if trial is not None:
+            trial.add(mine)
 
-    def _compare(self, mine: Answer, theirs: Answer, both: bool) -> None:
-        """See whether who was checked earns something by it, or `both` do."""
+    def _agree(self, mine: Answer, theirs: Answer) -> Comparison | None:
+        """What a comparison with what is checked shows, where they confirm each other."""
         if self.trust.standing(theirs.worker) == "banned":
-            return
+            return None
         found = compare(mine, theirs)
-        if found is None or not self._weigh(mine, theirs, found):
-            return
-        self._earns(theirs.worker, mine.worker, found.exact)
-        if both:
-            self._earns(mine.worker, theirs.worker, found.exact)
+        return None if found is None or not self._weigh(mine, theirs, found) else found
 
     # Leases of checks.
 
@@ -369,13 +374,16 @@ class Auditing:
                 self.trust.contradicted(one.worker, other.worker)
         return found.agrees
 
-    def _confirm(self, held: HeldBack, worker: str, exact: bool) -> None:
-        """Somebody else got what a newcomer had."""
-        other = held.answer.worker
-        if not held.confirmed:
-            held.confirmed = True
+    def _confirm(self, held: HeldBack, index: int, event: Arrived, exact: bool) -> None:
+        """Somebody else got what a newcomer had: of a task only the first part is worth a thing."""
+        worker, other = event.session.worker, held.answer.worker
+        theirs = self._held.confirmed_by(index, held.task)
+        if not theirs:
             self._earns(other, worker, exact)
-        if not self.has_established:
+        theirs.add(worker)
+        mine = self._held.confirmed_by(index, event.task)
+        if other not in mine and not self.has_established:
+            mine.add(other)
             self._earns(worker, other, exact)
 
     def _earns(self, worker: str, by: str, exact: bool) -> None:

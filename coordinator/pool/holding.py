@@ -16,8 +16,8 @@ class HeldBack:
     """A result of a newcomer, which counts for nothing but to compare with."""
 
     answer: Answer
-    confirmed: bool = False
-    """somebody else got the same"""
+    task: int
+    """what it is a result of, or of a part"""
     forgotten: bool = False
     """its worker was sentenced since"""
 
@@ -28,6 +28,8 @@ class Holding:
     def __init__(self) -> None:
         self._held: dict[int, dict[int, list[HeldBack]]] = {}
         """by batch, then by place in it"""
+        self._confirmed: dict[int, dict[int, set[str]]] = {}
+        """by batch, then by task: who got the same"""
 
     def __bool__(self) -> bool:
         return bool(self._held)
@@ -36,9 +38,9 @@ class Holding:
         """Whether anything of a batch is held back."""
         return index in self._held
 
-    def hold(self, index: int, answer: Answer) -> None:
-        """Hold an answer of a batch back."""
-        held = HeldBack(answer)
+    def hold(self, index: int, answer: Answer, task: int) -> None:
+        """Hold an answer of a batch back, which is of that task."""
+        held = HeldBack(answer, task)
         places = self._held.setdefault(index, {})
         for place in range(answer.first // NEAR, (answer.end - 1) // NEAR + 1):
             places.setdefault(place, []).append(held)
@@ -56,6 +58,10 @@ class Holding:
                     seen.add(id(held))
                     yield held
 
+    def confirmed_by(self, index: int, task: int) -> set[str]:
+        """Who got the same in a task of a batch, or in a part of it; the caller adds to it."""
+        return self._confirmed.setdefault(index, {}).setdefault(task, set())
+
     def forget(self, worker: str) -> None:
         """Compare with nothing more that a worker returned."""
         for places in self._held.values():
@@ -68,3 +74,4 @@ class Holding:
         """Batches before that one take no results any more."""
         for old in [old for old in self._held if old < index]:
             del self._held[old]
+            self._confirmed.pop(old, None)

@@ -324,6 +324,8 @@ class Pool:
             session = self._roster.enter(
                 event.session, event.credit, event.speed, now, event.stands_by
             )
+            if self._auditing is not None and not event.stands_by:
+                self._auditing.was_there(event.session.worker, now)
             self._commands.append(Happened("joined", event.session))
         else:
             # It may have missed tasks meanwhile; what it still finishes counts all the same.
@@ -375,7 +377,6 @@ class Pool:
         session.numeric = numeric
         if self._auditing is not None and not session.stands_by:
             self._auditing.classes.moved(session, known)
-            self._auditing.was_there(session.id.worker, self._now)
 
     def _refused(self, event: Refused, now: float) -> None:
         lease = self.leases.get(event.task)
@@ -470,7 +471,7 @@ class Pool:
                 session.last_result = now  # only now does it begin with what it was given since
         few = event.kind == "members" and len(lengths) <= FEW
         steps = sum(lengths.ravel().tolist()) if few else int(lengths.sum())
-        if auditing is not None:
+        if auditing is not None and lease is not None:
             auditing.was_there(id.worker, now)
         counts = self._intake.take(event, lease, session, steps)
         if counts and session is not None:
