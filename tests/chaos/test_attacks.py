@@ -49,6 +49,7 @@ RUN = (
 )
 """Of strangers, so that the broker holds each to the topics of its name."""
 PACE = ("--nice", "0", "--cpu-share", "5%")
+NEWCOMERS = 12
 HALF_OPEN = 500
 FLOOD = 10_000
 LONGEST = 4_000
@@ -110,12 +111,21 @@ class Attacker:
 
 @contextlib.asynccontextmanager
 async def attacker(url: str, run: str, **options: Any) -> AsyncIterator[Attacker]:
-    made = Attacker(url, run, **options)
-    async with made.inside:
-        await made.inside.until(lambda: made.inside.key is not None)
-        if made.inside.credit:
-            await made.inside.until(lambda: bool(made.tasks))
-        yield made
+    """One that has a task, unless it wants none: another comes where a newcomer finds nothing free
+    in such small batches just then."""
+    for _ in range(NEWCOMERS):
+        made = Attacker(url, run, **options)
+        async with made.inside:
+            await made.inside.until(lambda made=made: made.inside.key is not None)
+            if made.inside.credit:
+                try:
+                    async with asyncio.timeout(5.0):
+                        await made.inside.until(lambda made=made: bool(made.tasks))
+                except TimeoutError:
+                    continue
+            yield made
+            return
+    raise AssertionError(f"none of {NEWCOMERS} newcomers was given a task")
 
 
 def truth(spec: RunSpec, state: State, task: Task) -> tuple[bytes, bytes]:
