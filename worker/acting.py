@@ -98,9 +98,14 @@ def load_policy(
         ShoalError: there is none, it can't be read, or it is an objective's parameters.
     """
     trained = load(Path(path), BEST if best else LATEST)
+    require_acting(trained, path)
+    return LoadedPolicy(trained, allow_modules)
+
+
+def require_acting(trained: TrainedPolicy, path: str | Path) -> None:
+    """Raises `ShoalError` where these are an objective's parameters."""
     if trained.spec.objective is not None:
         raise ShoalError(
             f"{path} holds the parameters of an objective, which don't act: read them with "
             "`safetensors.numpy.load_file`"
         )
-    return LoadedPolicy(trained, allow_modules)

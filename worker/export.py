@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.errors import ShoalError
-from protocol.policy_file import INVERSE, MEAN
+from protocol.policy_file import INVERSE, MEAN, to_tensors
 from protocol.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from protocol.spec import RunSpec
 from worker.acting import LoadedPolicy
@@ -258,14 +257,9 @@ def _bounds(spec: RunSpec) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return low.reshape(action.shape), high.reshape(action.shape)
 
 
-def _named(trained: TrainedPolicy) -> dict[str, NDArray[np.float32]]:
+def _named(trained: TrainedPolicy) -> dict[str, NDArray[np.floating]]:
     """All tensors by name, the normaliser's mean and inverse deviation with them."""
-    tensors: dict[str, NDArray[np.float32]] = {}
-    place = 0
-    for part in trained.spec.tensors:
-        end = place + math.prod(part.shape)
-        tensors[part.name] = trained.theta[place:end].reshape(part.shape).copy()
-        place = end
+    tensors = to_tensors(trained.spec, trained.theta, None)
     if trained.normalization is not None:
         tensors[MEAN] = trained.normalization.mean
         tensors[INVERSE] = trained.normalization.inverse_deviation

@@ -9,6 +9,8 @@ from typing import Annotated
 
 import typer
 
+from worker.policy_options import AllowModule, Best, RunDirectory, folder_of
+
 
 class Format(StrEnum):
     """What `worker.export.FORMATS` are."""
@@ -37,13 +39,7 @@ def register(app: typer.Typer) -> None:
 
 
 def export(
-    run_dir: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN_DIR",
-            help="The directory of a run; or a file in it that `shoal replay --save` wrote.",
-        ),
-    ],
+    run_dir: RunDirectory,
     to: Annotated[
         Format,
         typer.Option(
@@ -55,39 +51,28 @@ def export(
         Path | None,
         typer.Option(help="File to write, or folder; by default RUN_DIR/exported with an ending."),
     ] = None,
-    best: Annotated[
-        bool, typer.Option("--best", help="The version whose centre was judged best.")
-    ] = False,
+    best: Best = False,
     episodes: Annotated[
         int,
         typer.Option(
             min=0, max=1000, help="Episodes over which the file is compared with our own kernels."
         ),
     ] = 3,
-    allow_module: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-module",
-            help="Module that may register environments or hold the policy; repeatable.",
-        ),
-    ] = None,
+    allow_module: AllowModule = None,
 ) -> None:
     """Export a trained policy, normaliser and actions included, and try the file out."""
     from protocol import registry
     from protocol.errors import ShoalError
+    from protocol.installed import granted
     from worker import export as exporting
     from worker import play as playing
+    from worker.acting import require_acting
 
-    registry.allow(allow_module or ())
-    allowed = tuple(allow_module or ())
+    allowed = granted(allow_module)
+    registry.allow(allowed)
     trained = playing.load(run_dir, playing.BEST if best else playing.LATEST)
-    if trained.spec.objective is not None:
-        raise ShoalError(
-            f"{run_dir} holds the parameters of an objective, which don't act: read its "
-            "policy.safetensors"
-        )
-    folder = run_dir.parent if run_dir.suffix == ".safetensors" else run_dir
-    target = out or folder / f"exported{ENDINGS[to]}"
+    require_acting(trained, run_dir)
+    target = out or folder_of(run_dir) / f"exported{ENDINGS[to]}"
     if not os.access(target.parent, os.W_OK) or target.is_dir() != (
         to is Format.GYMNASIUM and target.exists()
     ):

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from worker.policy_options import AllowModule, Best, RunDirectory, folder_of
+
 
 class Render(StrEnum):
     """How to watch."""
@@ -27,31 +29,14 @@ def register(app: typer.Typer) -> None:
 
 
 def play(
-    run_dir: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN_DIR",
-            help="The directory of a run; or a file in it that `shoal replay --save` wrote.",
-        ),
-    ],
+    run_dir: RunDirectory,
     episodes: Annotated[int, typer.Option(min=1, max=100_000, help="Episodes to play.")] = 10,
     render: Annotated[Render, typer.Option(help="human opens a window.")] = Render.NONE,
     video: Annotated[
         Path | None, typer.Option(help="Write a film to this file: .mp4 or .gif.")
     ] = None,
-    best: Annotated[
-        bool,
-        typer.Option(
-            "--best", help="The version whose centre was judged best, not the latest or returned."
-        ),
-    ] = False,
-    allow_module: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-module",
-            help="Module that may register environments or hold the policy; repeatable.",
-        ),
-    ] = None,
+    best: Best = False,
+    allow_module: AllowModule = None,
 ) -> None:
     """Play a trained policy: the fresh episodes that its centre was judged by, one by one."""
     from protocol import registry
@@ -82,33 +67,15 @@ def play(
 
 
 def record(
-    run_dir: Annotated[
-        Path,
-        typer.Argument(
-            metavar="RUN_DIR",
-            help="The directory of a run; or a file in it that `shoal replay --save` wrote.",
-        ),
-    ],
+    run_dir: RunDirectory,
     out: Annotated[
         Path | None,
         typer.Option(help="Film to write: .mp4 or .gif; by default film.mp4 in RUN_DIR."),
     ] = None,
     episodes: Annotated[int, typer.Option(min=1, max=1000, help="Episodes to film.")] = 1,
-    best: Annotated[
-        bool,
-        typer.Option(
-            "--best", help="The version whose centre was judged best, not the latest or returned."
-        ),
-    ] = False,
-    allow_module: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--allow-module",
-            help="Module that may register environments or hold the policy; repeatable.",
-        ),
-    ] = None,
+    best: Best = False,
+    allow_module: AllowModule = None,
 ) -> None:
     """Film a trained policy: what `shoal play --video` does, with a name for the film."""
-    folder = run_dir.parent if run_dir.suffix == ".safetensors" else run_dir
-    film = out or folder / "film.mp4"
+    film = out or folder_of(run_dir) / "film.mp4"
     play(run_dir, episodes, video=film, best=best, allow_module=allow_module)

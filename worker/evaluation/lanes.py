@@ -23,13 +23,12 @@ from worker.evaluation.playing import Crew, Instances, Maker, Play
 from worker.policies import making
 from worker.policies.making import NOTHING, Grant
 from worker.policies.policy import View
+from worker.policies.signs import OCTET
 
 BLOCK_BYTES = 64 << 20
 """A block's members' parameters, or their observation sums, unless one direction's are larger."""
 BLOCK_EPISODES = 8192
 """Episodes of a block, unless one direction has more."""
-TOGETHER = 8
-"""Directions whose noise is made at once: a block is of such groups, if it is not smaller."""
 MOST_BLOCKS = 2
 """In play at once: while the last episodes of one go on, those of the next begin."""
 
@@ -286,4 +285,5 @@ class Lanes:
         each = max(self.policy.direction_bytes, 32 * self.spec.environment.observation.size)
         block_bytes = self.policy.block_bytes or BLOCK_BYTES
         many = min(block_bytes // each, BLOCK_EPISODES // (members * episodes))
-        return many // TOGETHER * TOGETHER or max(1, many)
+        # Their noise is made eight at a time: a block is of such groups, if it is not smaller.
+        return many // OCTET * OCTET or max(1, many)
