@@ -28,6 +28,7 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
         "ToyMiser-v0",
         {"policy": {"hidden": [19, 9], "squash": "tanh", "action_noise": "predicted"}},
     ),
+    "large": ("ToyMiser-v0", {"policy": {"hidden": [360, 360], "squash": "tanh"}}),
     "gaussian": (
         "ToyMiser-v0",
         {
