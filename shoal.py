@@ -13,6 +13,7 @@ import worker.cli
 import worker.export_command
 import worker.identity_command
 import worker.play_command
+import worker.worker_command
 from protocol.command import run
 
 app = typer.Typer(
@@ -26,6 +27,7 @@ worker.bench_command.register(app)
 worker.play_command.register(app)
 worker.export_command.register(app)
 worker.identity_command.register(app)
+worker.worker_command.register(app)
 
 
 def main() -> None:

@@ -1,0 +1,20 @@
+"""The commands `shoal worker`: what a volunteer does with the workers of this machine."""
+
+from __future__ import annotations
+
+import typer
+
+commands = typer.Typer(
+    help="Look after the workers of this machine.",
+    no_args_is_help=True,
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add `worker` to the `shoal` command."""
+    app.add_typer(commands, name="worker")
+
+
+@commands.callback()
+def _group() -> None:
+    """Look after the workers of this machine."""
