@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from coordinator import log as update_log
 from coordinator.directory import BrokerChoice, RunDirectory, keep_spec
 from coordinator.host import Course, Run, enter, resumption, signals
 from coordinator.leading import LISTEN_SECONDS, next_epoch
 from coordinator.log import UpdateLog
+from coordinator.overview import Overview
 from coordinator.progress import Outcome, Progress
 from coordinator.recorder import write_policy
 from coordinator.recovery import fresh, last_epoch, read_authority, recover, remembered
@@ -39,13 +40,16 @@ peers gave us what we lack; follow until it is our turn."""
 
 @dataclass(frozen=True, slots=True)
 class Listeners:
-    """Who is told what happens: lines for people, the progress of a run that we lead or follow, and
-    that volunteers can join."""
+    """Who is told what happens: lines for people, the progress of a run that we lead or follow,
+    each line of metrics, and that volunteers can join. `on_lead` gets a way to look at the run when
+    we begin to lead it, and None when we cease to."""
 
     on_event: Callable[[str], None]
     on_update: Callable[[Progress], None] = lambda progress: None
     on_follow: Callable[[Standby], None] = lambda standby: None
     on_ready: Callable[[], None] = lambda: None
+    on_metrics: Callable[[Mapping[str, Any]], None] = lambda line: None
+    on_lead: Callable[[Callable[[], Overview] | None], None] = lambda look: None
 
 
 async def lead(
@@ -226,9 +230,14 @@ async def _lead(run: Run, course: Course, address: Address, listeners: Listeners
         on_event=listeners.on_event,
         on_update=listeners.on_update,
         on_ready=listeners.on_ready,
+        on_metrics=listeners.on_metrics,
     )
-    with signals(server):
-        return await server.run()
+    listeners.on_lead(server.overview)
+    try:
+        with signals(server):
+            return await server.run()
+    finally:
+        listeners.on_lead(None)
 
 
 def _again(run: Run, course: Course, tell: Callable[[str], None]) -> Course:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from coordinator import metrics, update
 from coordinator.diagnostics import Diagnostics, diagnose
@@ -54,9 +55,11 @@ class Maker:
         on_update: Callable[[Progress], None],
         say: Callable[[str], None],
         over: asyncio.Event,
+        on_metrics: Callable[[Mapping[str, Any]], None] = lambda line: None,
     ) -> None:
         """`recovered` is where the run was when we began to lead; `sessions` are the pool's, to
-        which `decide` passes events; `say` takes a line for people. No update is kept any more once
+        which `decide` passes events; `say` takes a line for people, `on_metrics` each line of
+        metrics. No update is kept any more once
         the run is `over`."""
         self.progress = progress
         self._spec = spec
@@ -77,6 +80,7 @@ class Maker:
         self._on_update = on_update
         self._say = say
         self._over = over
+        self._on_metrics = on_metrics
 
     @property
     def seconds(self) -> float:
@@ -123,7 +127,7 @@ class Maker:
             self._recorder.snapshot(made.after, made.proof, self._serving.lacking)
         took = time.monotonic() - began
         line = metrics.of_update(made, found, self.progress, self.seconds, took)
-        self._recorder.metrics(line)
+        self._measured(line)
         self._recorder.latest_policy(self._versions.get(made.after.version))
         self._on_update(self.progress)
 
@@ -136,7 +140,7 @@ class Maker:
         self._recorder.evaluation(centre, self.seconds)
         with contextlib.suppress(KeyError):  # too long ago
             self._recorder.judged(self._versions.get(centre.version), centre)
-        self._recorder.metrics(metrics.of_centre(centre, self.seconds))
+        self._measured(metrics.of_centre(centre, self.seconds))
 
     def count_wire(self) -> None:
         """Bring the bytes on the wire up to date."""
@@ -156,6 +160,11 @@ class Maker:
         with contextlib.suppress(KeyError):  # that of a run that goes on may not be known
             earlier = self._versions.get(before.version - 1).point
         return diagnose(closed.contributions, earlier, before, made.after, self._rules.factors)
+
+    def _measured(self, line: Mapping[str, Any]) -> None:
+        """A line of metrics, for the disk and for who watches."""
+        self._recorder.metrics(line)
+        self._on_metrics(line)
 
     def _in_step(self) -> list[tuple[Peer, float]]:
         """Who takes tasks, and returned one of late, with its speed: it has the latest state."""

@@ -8,10 +8,11 @@ import dataclasses
 import logging
 import random
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from coordinator import log as update_log
-from coordinator import orders, remembering
+from coordinator import orders, overview, remembering
 from coordinator.admission import Admission
 from coordinator.directory import RunDirectory
 from coordinator.leading import Contact
@@ -19,6 +20,7 @@ from coordinator.lines import Lines
 from coordinator.log import UpdateLog
 from coordinator.making import Maker
 from coordinator.memory import spare_the_collector
+from coordinator.overview import Overview
 from coordinator.peers import Leader, Peers
 from coordinator.pool import Pool
 from coordinator.pool.events import (
@@ -125,11 +127,13 @@ class Server:
         on_event: Callable[[str], None] = lambda line: None,
         on_update: Callable[[Progress], None] = lambda progress: None,
         on_ready: Callable[[], None] = lambda: None,
+        on_metrics: Callable[[Mapping[str, Any]], None] = lambda line: None,
     ) -> None:
         """`recovered` is where the run is, as `directory` and `log` have it; both stay open.
 
-        `on_event` gets a line for people, `on_update` the progress after each update, `on_ready`
-        is called when workers can join. Needs a running event loop.
+        `on_event` gets a line for people, `on_update` the progress after each update, `on_metrics`
+        each line of `metrics.jsonl`; `on_ready` is called when workers can join. Needs a running
+        event loop.
         """
         self.spec = spec
         self.progress = dataclasses.replace(recovered.progress)
@@ -235,6 +239,7 @@ class Server:
             on_update=on_update,
             say=self._say,
             over=self._over,
+            on_metrics=on_metrics,
         )
         self._watch = Watch(
             self._link,
@@ -289,6 +294,20 @@ class Server:
         if self._end is None:
             self._pause = reason
         self._over.set()
+
+    def overview(self) -> Overview:
+        """How the run stands at this moment."""
+        self._maker.count_wire()
+        return overview.look(
+            self.spec,
+            self._leader,
+            self._pool,
+            self._peers,
+            self.progress,
+            self._run_state,
+            self._maker.seconds,
+            now(),
+        )
 
     # Failures and timers.
 

@@ -301,8 +301,18 @@ class Pool:
     @property
     def progress(self) -> tuple[int, int]:
         """(accepted, all) directions of the open batch."""
-        batch = self._batches.next if self.updating else self._batches.open
+        batch = self.open_batch
         return batch.settled - len(batch.dropped), batch.work.size
+
+    @property
+    def open_batch(self) -> Batch:
+        """The batch that the next update but the one which is being made will close."""
+        return self._batches.next if self.updating else self._batches.open
+
+    @property
+    def early(self) -> int:
+        """Directions of the batch after the open one that are begun already."""
+        return 0 if self.updating else self._batches.next.begun
 
     @property
     def audited(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ class Led:
         self.run_id = run.id
         self.directory = run.directory
         self.lines: list[str] = []
+        self.metrics: list[Mapping[str, Any]] = []
         self.ready = asyncio.Event()
         self.url = url
         self.course = host.load(run, self.lines.append)
@@ -65,6 +66,7 @@ class Led:
             parse_address(url),
             on_event=self.lines.append,
             on_ready=self.ready.set,
+            on_metrics=self.metrics.append,
         )
         self.running: asyncio.Task[Outcome] = asyncio.create_task(self.server.run())
 
