@@ -8,6 +8,7 @@ from typing import Any
 import typer
 
 import coordinator.cli
+import coordinator.history.cli
 import worker.bench_command
 import worker.cli
 import worker.export_command
@@ -24,7 +25,7 @@ app = typer.Typer(
 coordinator.cli.register(app)
 worker.cli.register(app)
 worker.bench_command.register(app)
-worker.play_command.register(app)
+worker.play_command.register(app, coordinator.history.cli.rebuilt)
 worker.export_command.register(app)
 worker.identity_command.register(app)
 worker.worker_command.register(app)

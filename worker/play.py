@@ -17,12 +17,13 @@ from protocol import spec as run_spec
 from protocol.errors import ShoalError
 from protocol.policy_file import PolicyError, from_tensors
 from protocol.spec import RunSpec
-from protocol.state import params_hash
+from protocol.state import State, basis, params_hash
 from worker.evaluation import makers
 from worker.evaluation.jobs import EvaluationJob, Normalization
 from worker.evaluation.lanes import Lanes
 from worker.evaluation.makers import RunMaker
 from worker.evaluation.playing import Environment
+from worker.member import MemberName, Perturbed
 from worker.policies.making import Grant
 
 LATEST = "policy.safetensors"
@@ -45,6 +46,7 @@ class TrainedPolicy:
     Attributes:
         theta: float32, shape (spec.size,).
         normalization: of its version, None without a normaliser.
+        member: the perturbed policy to be played; None: the policy itself.
     """
 
     spec: RunSpec
@@ -52,6 +54,7 @@ class TrainedPolicy:
     version: int
     theta: NDArray[np.float32]
     normalization: Normalization | None
+    member: Perturbed | None = None
 
 
 class Writer(Protocol):
@@ -116,6 +119,20 @@ def load(path: Path, name: str = LATEST) -> TrainedPolicy:
     )
 
 
+def of_version(
+    spec: RunSpec, run: str, state: State, name: MemberName | None = None
+) -> TrainedPolicy:
+    """The policy of a version, or a member of it. Raises `ShoalError` where it has no such one."""
+    return TrainedPolicy(
+        spec,
+        run,
+        state.version,
+        state.theta,
+        None if state.normalizer is None else Normalization.of(state.normalizer),
+        None if name is None else Perturbed.of(spec, state, name),
+    )
+
+
 def play(
     policy: TrainedPolicy,
     episodes: int,
@@ -125,7 +142,7 @@ def play(
     allowed: tuple[str, ...] = (),
     on_episode: Callable[[int, float, int], None] = lambda episode, total, steps: None,
 ) -> NDArray[np.float64]:
-    """The returns of the first centre episodes of the policy's version, shape (episodes,).
+    """The returns of the first episodes of the centre, or of a member; shape (episodes,).
 
     Args:
         render: open the environment's own window.
@@ -148,22 +165,29 @@ def play(
     mode = "human" if render else "rgb_array" if writer is not None else None
     # A new instance per episode, as training takes where a reused one would play differently;
     # not behind a window, which would close and open.
+    member = policy.member
+    seeds = iter(()) if member is None else member.seeds(policy.spec, episodes)
     lanes = Lanes(
         policy.spec,
         _Watched(maker, mode, writer),
         1,
         fresh=not render,
         grant=Grant(allowed),
+        seeds_of=lambda spec, job: [[next(seeds)]],
     )
+    made_of = basis(policy.theta, None if member is None else member.sigmas)
     returns = []
     try:
         for episode in range(episodes):
-            job = EvaluationJob("centre", policy.version, episode, 1)
-            done = lanes.evaluate(job, policy.theta, policy.normalization)
+            if member is None:
+                job = EvaluationJob("centre", policy.version, episode, 1)
+            else:
+                job = member.job
+            done = lanes.evaluate(job, made_of, policy.normalization)
             if done.failed:
                 raise ShoalError(f"episode {episode} failed: {done.failed[0][1]}")
-            returns.append(float(done.returns[0]))
-            on_episode(episode, returns[-1], int(done.lengths[0]))
+            returns.append(float(done.returns.flat[0]))
+            on_episode(episode, returns[-1], int(done.lengths.flat[0]))
     finally:
         lanes.close()
         if writer is not None:

@@ -16,6 +16,8 @@ import typer
 if TYPE_CHECKING:
     from coordinator.history.past import Advance
     from coordinator.history.verify import Verdict
+    from protocol.spec import RunSpec
+    from protocol.state import State
 
 SHOW_AFTER = 1.0
 """Seconds after which something that takes long shows how far it is."""
@@ -112,6 +114,18 @@ def replay(
     )
     if save is not None:
         print(f"policy        {save}")
+
+
+def rebuilt(run_dir: Path, version: int) -> tuple[RunSpec, str, State]:
+    """Spec and name of the run that is kept there, and the state of a version of it.
+
+    Raises `ShoalError`.
+    """
+    from coordinator.history.past import opened
+    from coordinator.history.rebuild import rebuild
+
+    with opened(_trusted(run_dir), ()) as past, _progress("replayed") as advance:
+        return past.spec, past.run, rebuild(past, version, False, _say, advance).state
 
 
 def log(
