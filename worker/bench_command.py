@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from protocol.errors import ShoalError
-from worker.cli import MOST_LANES
+from worker.join_options import MOST_LANES
 
 if TYPE_CHECKING:
     from worker.bench import Subject

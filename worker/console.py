@@ -19,7 +19,7 @@ REMINDER_EVERY = 60.0
 """Seconds after which an unchanged status is written again, as a sign of life."""
 LONGEST_LINE = 500
 
-Mode = Literal["auto", "json", "quiet"]
+Mode = Literal["auto", "plain", "json", "quiet"]
 
 
 class Console(Protocol):
@@ -42,7 +42,7 @@ def open_console(mode: Mode, stream: TextIO | None = None) -> Console:
         return JsonConsole(stream)
     if mode == "quiet":
         return QuietConsole(stream)
-    if stream.isatty():
+    if mode == "auto" and stream.isatty():
         return LiveConsole(stream, lambda: shutil.get_terminal_size().columns)
     return PlainConsole(stream)
 

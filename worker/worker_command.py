@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from worker import config_command
+
 commands = typer.Typer(
     help="Look after the workers of this machine.",
     no_args_is_help=True,
@@ -12,6 +14,7 @@ commands = typer.Typer(
 
 def register(app: typer.Typer) -> None:
     """Add `worker` to the `shoal` command."""
+    config_command.register(commands)
     app.add_typer(commands, name="worker")
 
 

@@ -22,7 +22,7 @@ SMALL_TASKS: tuple[str, ...] = (
     "pool.minimum_task_seconds=0",
 )
 SMALL_TASKS += ("--set", "pool.lease_floor=1")
-WORKING = ("--cpu-share", "4%", "--json-log")
+WORKING = ("--cpu-share", "4%", "--log-format=json")
 """Flags of workers that are in the midst of a task most of the time."""
 PACE = Faults(latency=0.2)
 """Of the one way by which all tasks and results go: an update takes two round trips at least, so

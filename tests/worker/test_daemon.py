@@ -583,7 +583,9 @@ async def test_a_killed_child_costs_no_task_and_a_finished_one_is_still_answered
     host = Host(hanging(gate))
     async with (
         coordinating(host, broker.url) as coordinator,
-        process(join_url(broker, host), tmp_path, "--json-log", "--cpu-share", "50%") as started,
+        process(
+            join_url(broker, host), tmp_path, "--log-format=json", "--cpu-share", "50%"
+        ) as started,
     ):
         await coordinator.until(lambda: coordinator.welcomes == 1)
         await coordinator.sees_work()

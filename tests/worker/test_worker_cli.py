@@ -12,14 +12,8 @@ from typer.testing import CliRunner
 
 from protocol.errors import ShoalError
 from worker import news
-from worker.cli import (
-    EXIT_CODES,
-    bytes_of_memory,
-    bytes_per_second,
-    cores_granted,
-    register,
-    share_of_a_core,
-)
+from worker.amounts import bytes_of_memory, bytes_per_second, cores_granted, share_of_a_core
+from worker.cli import EXIT_CODES, register
 from worker.console import (
     JsonConsole,
     LiveConsole,
@@ -133,8 +127,8 @@ def test_help_names_every_exit_code():
         if code != 1:
             assert f" {code} " in f" {EXIT_CODES} "
     assert "Exit codes" in shown.output
-    options = "--cores --credit --name --home --once --quiet --json-log --upload-limit --cpu-share"
-    for option in options.split():
+    options = "--cores --credit --name --home --config --once --quiet --log-format --upload-limit"
+    for option in (*options.split(), "--cpu-share"):
         assert option in shown.output
 
 
