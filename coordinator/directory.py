@@ -17,7 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from coordinator import board
+from coordinator import board, holder
 from coordinator.board import Board
 from protocol import spec as run_spec
 from protocol.disk import write_whole
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 ORDERS = "orders.jsonl"
 _FILES = (
     "run",
+    holder.HOLDER,
     "run.key",
     "secret",
     "broker.json",
@@ -117,6 +118,7 @@ class RunDirectory:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             lock.write(run + "\n")
             lock.flush()
+            holder.take(path)
             directory = cls(path, run, lock, begun=False)
             undo.pop_all()
         return directory
@@ -147,6 +149,7 @@ class RunDirectory:
                     f"{path / 'run'} says {run[:60]!r}, which names no run: "
                     "give the directory of a run that Shoal made"
                 )
+            holder.take(path)
             _mend(path / "metrics.jsonl")
             directory = cls(path, run, lock, begun=True)
             undo.pop_all()

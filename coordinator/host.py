@@ -230,6 +230,7 @@ def enter(run: Run, course: Course, epoch: int) -> Leader:
         )
     keep_spec(course.log, run.spec)
     course.log.note(update_log.EPOCH, epoch)
+    course.log.note(update_log.STATE, "running")
     if course.log.noted(update_log.ROOT) is None or authority is not course.authority:
         keep_authority(course.log, authority)
     return Leader(run.id, run.identity, epoch, authority, rank)

@@ -14,7 +14,6 @@ from coordinator.directory import BrokerChoice, RunDirectory, keep_spec
 from coordinator.host import Course, Run, enter, resumption, signals
 from coordinator.leading import LISTEN_SECONDS, next_epoch
 from coordinator.log import UpdateLog
-from coordinator.overview import Overview
 from coordinator.progress import Outcome, Progress
 from coordinator.recorder import write_policy
 from coordinator.recovery import fresh, last_epoch, read_authority, recover, remembered
@@ -41,15 +40,15 @@ peers gave us what we lack; follow until it is our turn."""
 @dataclass(frozen=True, slots=True)
 class Listeners:
     """Who is told what happens: lines for people, the progress of a run that we lead or follow,
-    each line of metrics, and that volunteers can join. `on_lead` gets a way to look at the run when
-    we begin to lead it, and None when we cease to."""
+    each line of metrics, and that volunteers can join. `on_lead` gets who leads when we begin to,
+    to look at the run and to order something, and None when we cease to."""
 
     on_event: Callable[[str], None]
     on_update: Callable[[Progress], None] = lambda progress: None
     on_follow: Callable[[Standby], None] = lambda standby: None
     on_ready: Callable[[], None] = lambda: None
     on_metrics: Callable[[Mapping[str, Any]], None] = lambda line: None
-    on_lead: Callable[[Callable[[], Overview] | None], None] = lambda look: None
+    on_lead: Callable[[Server | None], None] = lambda server: None
 
 
 async def lead(
@@ -232,12 +231,12 @@ async def _lead(run: Run, course: Course, address: Address, listeners: Listeners
         on_ready=listeners.on_ready,
         on_metrics=listeners.on_metrics,
     )
-    listeners.on_lead(server.overview)
-    try:
-        with signals(server):
+    with signals(server):
+        listeners.on_lead(server)
+        try:
             return await server.run()
-    finally:
-        listeners.on_lead(None)
+        finally:
+            listeners.on_lead(None)
 
 
 def _again(run: Run, course: Course, tell: Callable[[str], None]) -> Course:
@@ -270,6 +269,7 @@ def _outcome(ledger: Ledger, ended: Epoch) -> Outcome:
         returned = versions.get(versions.current.version)
     write_policy(ledger.spec, ledger.directory, returned)
     ledger.learn_judged(ended.judged)
+    ledger.log.note(update_log.STATE, ended.state)
     if ended.state == "finished":
         ledger.log.note(update_log.ENDED, ended.reason)
     recovered = ledger.remember()

@@ -1,4 +1,4 @@
-"""What a person bids be done with workers: lines in the run directory, each heeded once."""
+"""What a person orders of whoever leads a run: lines in its directory, each heeded once."""
 
 from __future__ import annotations
 
@@ -11,21 +11,45 @@ from coordinator.pool.events import Audit, Ban, Rely, Unban
 from protocol.errors import ShoalError
 from protocol.kept_json import DamagedJson, read_json
 
-Order = Audit | Ban | Rely | Unban
-ORDERS: dict[str, type[Audit] | type[Ban] | type[Rely] | type[Unban]] = {
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The run is to end now, if that process leads it: the order is none for who leads it next."""
+
+    process: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """That process is to lead no more: workers wait for whoever goes on with the run."""
+
+    process: int
+
+
+OfWorker = Audit | Ban | Rely | Unban
+OfProcess = Stop | Pause
+Order = OfWorker | OfProcess
+OF_WORKERS: dict[str, type[Audit] | type[Ban] | type[Rely] | type[Unban]] = {
     "audit": Audit,
     "ban": Ban,
     "trust": Rely,
     "unban": Unban,
 }
+OF_PROCESSES: dict[str, type[Stop] | type[Pause]] = {"stop": Stop, "pause": Pause}
 MOST_BYTES = 1 << 20
 """Of orders that wait."""
 
 
 def give(path: Path, order: Order) -> None:
     """Leave an order for whoever leads the run, now or next. Raises `ShoalError`."""
-    name = next(name for name, kind in ORDERS.items() if isinstance(order, kind))
-    said = {"order": name, "worker": order.worker}
+    kinds = {**OF_WORKERS, **OF_PROCESSES}
+    said: dict[str, str | int] = {
+        "order": next(name for name, kind in kinds.items() if isinstance(order, kind))
+    }
+    if isinstance(order, OfProcess):
+        said["process"] = order.process
+    else:
+        said["worker"] = order.worker
     if isinstance(order, Ban):
         said["reason"] = order.reason
     try:
@@ -55,8 +79,9 @@ class _Said:
     """A line."""
 
     order: str
-    worker: str
+    worker: str = ""
     reason: str = ""
+    process: int = 0
 
 
 def _read(line: str) -> Order | None:
@@ -64,7 +89,9 @@ def _read(line: str) -> Order | None:
         said = read_json(line, _Said)
     except DamagedJson:
         return None
-    kind = ORDERS.get(said.order)
-    if kind is None:
+    if said.order in OF_PROCESSES:
+        return OF_PROCESSES[said.order](said.process)
+    kind = OF_WORKERS.get(said.order)
+    if kind is None or not said.worker:
         return None
     return Ban(said.worker, said.reason) if kind is Ban else kind(said.worker)  # type: ignore[call-arg]

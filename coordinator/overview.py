@@ -83,6 +83,8 @@ class Overview:
     state: RunState
     version: int
     updating: bool
+    paused: bool
+    """the host wants nothing new leased"""
     seconds: float
     """for which it has been led, by this host and before"""
     population: int
@@ -129,6 +131,7 @@ def look(
         state=state,
         version=pool.version,
         updating=pool.updating,
+        paused=pool.paused,
         seconds=seconds,
         population=spec.strategy.population,
         target=spec.stop.target,

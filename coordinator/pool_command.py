@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from coordinator.orders import Order
+    from coordinator.orders import OfWorker
 
 WORKER = re.compile(r"[a-z2-7]{16}")
 RunDir = Annotated[Path, typer.Argument(metavar="RUN_DIR", help="Where the run is kept.")]
@@ -90,7 +90,7 @@ def _order(run_dir: Path, worker: str, make: Any) -> None:
     from coordinator.directory import ORDERS
 
     known = [line["worker"] for line in _known(run_dir)]
-    order: Order = make(_named(worker, known))
+    order: OfWorker = make(_named(worker, known))
     orders.give(run_dir / ORDERS, order)
     print(f"{order.worker}: whoever leads the run does it within a few seconds, or once led again")
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
+import os
 import random
 import secrets
 from collections.abc import Callable, Mapping
@@ -20,6 +21,7 @@ from coordinator.lines import Lines
 from coordinator.log import UpdateLog
 from coordinator.making import Maker
 from coordinator.memory import spare_the_collector
+from coordinator.orders import Order, Pause, Stop
 from coordinator.overview import Overview
 from coordinator.peers import Leader, Peers
 from coordinator.pool import Pool
@@ -36,6 +38,8 @@ from coordinator.pool.events import (
     KeepResult,
     Kept,
     Left,
+    Paused,
+    Resumed,
     SendAcknowledge,
     SendTask,
     Sentenced,
@@ -295,6 +299,20 @@ class Server:
             self._pause = reason
         self._over.set()
 
+    def heed(self, order: Order | Paused | Resumed) -> None:
+        """Do what a person orders. What would end another process that leads the run is not for
+        us."""
+        match order:
+            case Stop():
+                if order.process == os.getpid():
+                    self.stop("stopped by the host (shoal stop)")
+            case Pause():
+                if order.process == os.getpid():
+                    self.pause("paused by the host (shoal stop --pause)")
+            case _:
+                self._decide(order)
+                self._beat()
+
     def overview(self) -> Overview:
         """How the run stands at this moment."""
         self._maker.count_wire()
@@ -357,7 +375,7 @@ class Server:
         """Do what a person left word of in the run directory."""
         try:
             for order in orders.take(self._directory.orders_path):
-                self._decide(order)
+                self.heed(order)
         except ShoalError as error:
             self._say(str(error))
 
@@ -526,6 +544,8 @@ class Server:
             phase = "finished"
         elif self._pause is not None:
             phase = "lost"
+        elif self._pool.paused:
+            phase = "paused"
         self._voice.beat(self._versions.current.version, self._versions.digest, phase)
 
     async def _finish(self) -> Outcome:
@@ -557,6 +577,7 @@ class Server:
             returned = self._end.version if self._end else self._versions.current.version
             self._recorder.policy(self._versions.get(returned))
             self._recorder.note(update_log.SECONDS, self._maker.seconds)
+            self._recorder.note(update_log.STATE, self._run_state)
             if self.spec.pool.audit_share:
                 self._remember()
             if self._end is not None and self._run_state == "finished":

@@ -17,12 +17,14 @@ ARCHIVE = "archive"
 EPOCH = "epoch"
 SECONDS = "seconds"
 ENDED = "ended"
+STATE = "state"
 SPEC = "spec"
 TRUST = "trust"
 """Keys of `noted`: the run's id; the public key that its name was made from, in hexadecimal digits;
 msgpack list of the signed charters, in order; first version whose update is here; digest of the
 full state of that version, in hexadecimal digits; file that has the updates before it; number of
-the epoch that we led last; seconds that the run has been led for; why the run ended, if it did;
+the epoch that we led last; seconds that the run has been led for; why the run ended, if it did; how
+whoever led it last left it, a `RunState`: running where they came to no end;
 the run spec as it goes over the wire, after
 its digest; JSON of what is known of workers."""
 

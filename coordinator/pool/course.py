@@ -26,6 +26,8 @@ class Course:
     """nobody can be heard"""
     strained: str = ""
     """why nothing new is leased; empty while it is"""
+    paused: str = ""
+    """why the host wants nothing new leased; empty while it does"""
     gathers_until: float | None = None
     """until when only leases of earlier epochs are taken up; None: no more"""
 
@@ -50,7 +52,8 @@ class Course:
     @property
     def leases(self) -> bool:
         """Whether anything new may be leased."""
-        return not (self.ended or self.deaf or self.strained or self.gathers_until is not None)
+        held = self.strained or self.paused
+        return not (self.ended or self.deaf or held or self.gathers_until is not None)
 
     @property
     def open_index(self) -> int:

@@ -164,6 +164,18 @@ class Relaxed:
 
 
 @dataclass(frozen=True, slots=True)
+class Paused:
+    """The host wants nothing new leased; what is out may still come."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """The host lets the run go on."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ban:
     """The host wants nothing of this worker any more."""
 
@@ -212,6 +224,8 @@ Event = (
     | Hearing
     | Strained
     | Relaxed
+    | Paused
+    | Resumed
     | Ban
     | Unban
     | Audit

@@ -30,9 +30,11 @@ from coordinator.pool.events import (
     Joined,
     Kept,
     Left,
+    Paused,
     Refused,
     Relaxed,
     Rely,
+    Resumed,
     SendAcknowledge,
     SessionId,
     StopAsked,
@@ -266,6 +268,10 @@ class Pool:
                 self._course.strained = event.reason
             case Relaxed():
                 self._course.strained = ""
+            case Paused():
+                self._course.paused = event.reason
+            case Resumed():
+                self._course.paused = ""
             case Ban() | Unban() | Rely() | Audit():
                 self._host.bids(event, now)
             case StopAsked():
@@ -282,6 +288,11 @@ class Pool:
     def updating(self) -> bool:
         """Whether the update of the open batch is being made."""
         return self._course.updating
+
+    @property
+    def paused(self) -> bool:
+        """Whether the host wants nothing new leased."""
+        return bool(self._course.paused)
 
     @property
     def ended(self) -> bool:

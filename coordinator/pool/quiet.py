@@ -26,8 +26,8 @@ def quiet_because(
         return "no connection to the broker: nobody is heard, and no lease runs out"
     if not roster.workers:
         return "no worker is here: give the join line to somebody"
-    if course.strained:
-        return f"nothing new is leased: {course.strained}"
+    if held := course.paused or course.strained:
+        return f"nothing new is leased: {held}"
     if leases.out:
         return ""
     if course.updating:

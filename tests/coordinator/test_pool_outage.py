@@ -10,7 +10,9 @@ from coordinator.pool.events import (
     Happened,
     Heard,
     Hearing,
+    Paused,
     Relaxed,
+    Resumed,
     Strained,
     Tick,
 )
@@ -81,7 +83,12 @@ def test_an_outage_says_nothing_about_the_speed_of_who_worked_through_it() -> No
 
 
 @pytest.mark.parametrize(
-    ("held", "released"), [(Deaf(), Hearing(0.0)), (Strained("the broker is slow"), Relaxed())]
+    ("held", "released"),
+    [
+        (Deaf(), Hearing(0.0)),
+        (Strained("the broker is slow"), Relaxed()),
+        (Paused("the host paused it"), Resumed()),
+    ],
 )
 def test_nothing_is_leased_meanwhile_and_all_goes_on_afterwards(
     held: Event, released: Event
@@ -103,3 +110,15 @@ def test_the_host_is_told_why_nothing_is_leased() -> None:
     assert driver.pool.quiet_because() == "nothing new is leased: the broker has 3.0 MB to take"
     driver.send(Relaxed())
     assert driver.pool.quiet_because() == ""
+
+
+def test_what_the_host_paused_goes_on_by_its_word_alone() -> None:
+    driver = Driver(spec())
+    driver.join(A)
+    driver.send(Strained("the broker has 3.0 MB to take"))
+    driver.send(Paused("the host paused it"))
+    driver.send(Relaxed())
+    assert driver.pool.paused
+    assert driver.pool.quiet_because() == "nothing new is leased: the host paused it"
+    driver.send(Resumed())
+    assert not driver.pool.paused and driver.pool.quiet_because() == ""

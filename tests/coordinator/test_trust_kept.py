@@ -51,10 +51,12 @@ async def test_who_is_banned_is_so_in_a_resumed_run_too_and_a_person_lets_it_in_
 def test_orders_are_taken_once_and_what_is_none_is_left_out(tmp_path: Path) -> None:
     path = tmp_path / "orders.jsonl"
     assert orders.take(path) == []
-    given = [Ban(WORKER, "why"), Unban(WORKER), Audit(WORKER), Rely(WORKER)]
+    of_workers = [Ban(WORKER, "why"), Unban(WORKER), Audit(WORKER), Rely(WORKER)]
+    given = [*of_workers, orders.Stop(7), orders.Pause(8)]
     orders.give(path, given[0])
     with path.open("a") as file:
         file.write('no order\n{"order": "dance", "worker": "a"}\n[]\n{"order": "ban"}\n')
+        file.write('{"order": "stop", "process": "mine"}\n')
     for order in given[1:]:
         orders.give(path, order)
     assert orders.take(path) == given
