@@ -17,6 +17,7 @@ from coordinator.progress import Progress
 from coordinator.recorder import Recorder
 from coordinator.recovery import Recovered
 from coordinator.serving import Serving
+from coordinator.tallies import Tallies
 from coordinator.update import Made
 from coordinator.voice import Voice
 from protocol import messages, replay
@@ -55,6 +56,7 @@ class Maker:
         on_update: Callable[[Progress], None],
         say: Callable[[str], None],
         over: asyncio.Event,
+        tallies: Tallies,
         on_metrics: Callable[[Mapping[str, Any]], None] = lambda line: None,
     ) -> None:
         """`recovered` is where the run was when we began to lead; `sessions` are the pool's, to
@@ -80,6 +82,7 @@ class Maker:
         self._on_update = on_update
         self._say = say
         self._over = over
+        self._tallies = tallies
         self._on_metrics = on_metrics
 
     @property
@@ -120,6 +123,9 @@ class Maker:
         self._decide(Updated(made.after.version))
         self._beat()
         self._count(made.update.episodes, made.update.steps)
+        self._tallies.used(
+            closed.contributions, self._spec.members_per_direction, self._labels(closed)
+        )
         self.progress.version = made.after.version
         if not made.update.reverts:
             self.progress.mean = made.mean
@@ -145,6 +151,11 @@ class Maker:
     def count_wire(self) -> None:
         """Bring the bytes on the wire up to date."""
         self.progress.wire_bytes = self._bytes_before + self._wire.episode_bytes()
+
+    def _labels(self, closed: CloseBatch) -> dict[str, tuple[str, str]]:
+        """Name and device of the workers whose returns were used, as they last said."""
+        peers = (self._peers.get(part.session) for part in closed.contributions)
+        return {peer.id.worker: (peer.name, peer.device) for peer in peers if peer is not None}
 
     def _compute(
         self, before: State, closed: CloseBatch, told: tuple[CentreJudged, ...]

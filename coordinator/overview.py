@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from coordinator.peers import Leader, Peers
@@ -13,6 +13,8 @@ from coordinator.pool.batch import Batch
 from coordinator.pool.events import CentreJudged
 from coordinator.pool.roster import Session
 from coordinator.progress import Progress
+from coordinator.tallies import Tallies
+from coordinator.trust import Trust
 from protocol.messages import RunState
 from protocol.spec import RunSpec
 
@@ -73,6 +75,29 @@ class CentreView:
 
 
 @dataclass(frozen=True, slots=True)
+class SuspectView:
+    """A worker that was proved wrong, or banned."""
+
+    worker: str
+    standing: str
+    """quarantined or banned"""
+    reason: str
+    used: str
+    """what updates have used of it, in words; empty: nothing"""
+
+
+@dataclass(frozen=True, slots=True)
+class ContributionView:
+    """What updates have used of a worker since this host leads, be it here or gone."""
+
+    worker: str
+    name: str
+    device: str
+    members: int
+    steps: int
+
+
+@dataclass(frozen=True, slots=True)
 class Overview:
     """How a run stands, who works for it, and why nothing happens if so."""
 
@@ -106,6 +131,15 @@ class Overview:
     batch: BatchView
     workers: tuple[WorkerView, ...]
     """the fastest first"""
+    audit_share: float = 0.0
+    """of the directions of established workers that is evaluated twice"""
+    suspects: tuple[SuspectView, ...] = ()
+    contributions: tuple[ContributionView, ...] = ()
+    """the largest first"""
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    """results since this host leads, by what became of them"""
+    unable: tuple[tuple[str, int], ...] = ()
+    """why workers could not take part, and how many, as they said themselves or were told"""
 
 
 def look(
@@ -114,6 +148,7 @@ def look(
     pool: Pool,
     peers: Peers,
     progress: Progress,
+    tallies: Tallies,
     state: RunState,
     seconds: float,
     now: float,
@@ -145,6 +180,11 @@ def look(
         busy=progress.busy,
         batch=_batch(pool.open_batch, pool.early),
         workers=tuple(sorted(shown, key=lambda each: (-each.speed, each.worker, each.session))),
+        audit_share=spec.pool.audit_share,
+        suspects=_suspects(pool.trust),
+        contributions=_contributions(tallies),
+        outcomes=dict(tallies.outcomes),
+        unable=tallies.unable,
     )
 
 
@@ -202,6 +242,22 @@ def _batch(batch: Batch, early: int) -> BatchView:
         free=work.unleased.total,
         early=early,
         dropped=len(batch.dropped),
+    )
+
+
+def _suspects(trust: Trust) -> tuple[SuspectView, ...]:
+    return tuple(
+        SuspectView(worker, record.standing, record.reason, record.used)
+        for worker, record in trust.records.items()
+        if record.standing in ("quarantined", "banned")
+    )
+
+
+def _contributions(tallies: Tallies) -> tuple[ContributionView, ...]:
+    found = sorted(tallies.work.items(), key=lambda each: (-each[1].members, each[0]))
+    return tuple(
+        ContributionView(worker, work.name, work.device, work.members, work.steps)
+        for worker, work in found
     )
 
 

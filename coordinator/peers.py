@@ -66,6 +66,16 @@ class Peer:
     life: int = 0
     """of its connections, the one that it last said hello over"""
 
+    @property
+    def label(self) -> str:
+        """What it said of itself, for people."""
+        return label(self.name, self.device)
+
+
+def label(name: str, device: str) -> str:
+    """Name and machine of a worker, for people; both are empty where it keeps them to itself."""
+    return ", ".join(word for word in (name, device) if word) or "private"
+
 
 @dataclass(frozen=True, slots=True)
 class Greeting:
@@ -112,14 +122,15 @@ class Peers:
                 self._tried[id] = (*(k for k in self._tried.get(id, ()) if k != tried), tried)
 
     def greet(self, id: SessionId, payload: bytes, version: int, digest: bytes) -> Greeting:
-        """Judge the hello of the session whose topic it came on; unless refused, it is here now.
+        """Judge the hello of the session whose topic it came on; unless refused, or unable to take
+        part, it is here now.
 
         `version` and `digest` are what the welcome tells it of the run. Raises `WireError`.
         """
         hello = self._read_hello(id, payload)
         keys = SessionKeys.generate()
         refused = self._reason_to_refuse(id, hello)
-        if not refused:
+        if not refused and not hello.unable:
             self._enter(id, hello, self._agree(id, hello, keys))
         leader = self._leader
         heard = self._tried.get(id, ())

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 from coordinator.patience import REFUSED, Patience
-from coordinator.peers import Leader, Peer, Peers
+from coordinator.peers import Leader, Peer, Peers, label
 from coordinator.pool.events import (
     Arrived,
     Event,
@@ -22,6 +22,7 @@ from coordinator.pool.events import (
 from coordinator.pool.roster import Session
 from coordinator.results import genuine, judge
 from coordinator.serving import Serving
+from coordinator.tallies import Tallies
 from coordinator.turns import Turns, Word
 from coordinator.versions import Versions
 from coordinator.voice import Voice
@@ -77,6 +78,7 @@ class Reception:
         is_behind: Callable[[int], bool],
         say: Callable[[str], None],
         over: asyncio.Event,
+        tallies: Tallies,
     ) -> None:
         """`first_task` is the first number that we give out; `sessions` are the pool's.
 
@@ -100,6 +102,7 @@ class Reception:
         self._is_behind = is_behind
         self._say = say
         self._over = over
+        self._tallies = tallies
         self._wanted = asyncio.Event()
 
     def hear(self, kind: topics.Kind, id: SessionId, payload: bytes) -> None:
@@ -141,10 +144,14 @@ class Reception:
         greeting = self._peers.greet(id, payload, version, digest)
         self.turns.greeted(id)
         hello = greeting.hello
+        if hello.unable:
+            self._hear_unable(id, hello, greeting.refused)
+            return
         if not greeting.refused and self._is_behind(hello.version):
             return
         self._voice.welcome(id, greeting.answer)
         if greeting.refused:
+            self._tallies.cannot(id.worker, f"not let in: {greeting.refused}")
             self._say(f"{id} is not let in: {greeting.refused}")
             return
         peer = self._peers.get(id)
@@ -159,6 +166,13 @@ class Reception:
         stands_by = hello.device == STANDBY
         numeric = hello.numeric_class
         self._decide(Joined(id, hello.credit, hello.speed, held, stands_by, hello.lanes, numeric))
+
+    def _hear_unable(self, id: SessionId, hello: messages.Hello, refused: str) -> None:
+        """A worker says why it can't take part, and is gone."""
+        if not refused:
+            self._tallies.cannot(id.worker, hello.unable)
+            who = label(hello.name, hello.device)
+            self._say(f"{id} ({who}) can't take part: {hello.unable}")
 
     def _hear_sealed(self, kind: topics.Kind, id: SessionId, payload: bytes) -> None:
         peer = self._peers.get(id)
@@ -197,6 +211,7 @@ class Reception:
             arrived = judge(self._spec, self._leader.run, self._secret, peer.id, message, cap)
         except WireError as error:
             reason = f"its result is refused: {error}"
+            self._tallies.outcomes["refused"] += 1
             self._say(f"{peer.id}: {reason}")
             self._charge(peer.id, REFUSED, now())
             self._voice.acknowledge(
@@ -206,6 +221,7 @@ class Reception:
             return
         if self._went_without(message.task, message.version):
             why = f"the run went another way before version {message.version}"
+            self._tallies.outcomes["late"] += 1
             self._voice.acknowledge(peer, SendAcknowledge(peer.id, (message.name,), "late", why))
             self._decide(Heard(peer.id))
         else:

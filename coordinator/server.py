@@ -53,6 +53,7 @@ from coordinator.reception import Reception
 from coordinator.recorder import Named, Recorder
 from coordinator.recovery import Recovered
 from coordinator.serving import Serving
+from coordinator.tallies import Tallies
 from coordinator.tasks import Tasks
 from coordinator.trial import Trial
 from coordinator.trust import Trust
@@ -164,6 +165,7 @@ class Server:
             standing=recovered.standing,
             trust=trust,
         )
+        self._tallies = Tallies()
         self._peers = Peers(leader, Admission.of(directory.path, leader.run))
         self._lines = Lines(on_event, now)
         self._say = self._lines.say
@@ -225,6 +227,7 @@ class Server:
             is_behind=self._is_behind,
             say=self._say,
             over=self._over,
+            tallies=self._tallies,
         )
 
         self._maker = Maker(
@@ -244,6 +247,7 @@ class Server:
             say=self._say,
             over=self._over,
             on_metrics=on_metrics,
+            tallies=self._tallies,
         )
         self._watch = Watch(
             self._link,
@@ -322,6 +326,7 @@ class Server:
             self._pool,
             self._peers,
             self.progress,
+            self._tallies,
             self._run_state,
             self._maker.seconds,
             now(),
@@ -482,12 +487,15 @@ class Server:
                 if peer is not None:
                     self._voice.task(peer, command, self._versions.get(command.version).digest)
             case SendAcknowledge():
+                if command.outcome != "accepted":  # those are counted as they are kept
+                    self._tallies.outcomes[command.outcome] += len(command.results)
                 peer = self._peers.get(command.session)
                 if peer is not None:
                     self._voice.acknowledge(peer, command)
             case KeepResult():
                 assert self._hearing is not None
                 self._watch.unkept += 1
+                self._tallies.outcomes["accepted"] += 1
                 self._recorder.result(command, self._hearing)
             case CloseBatch():
                 self._updating = self._tasks.start(self._maker.make(command))
@@ -511,7 +519,7 @@ class Server:
         if id not in self._pool.sessions:
             self._peers.leave(id)
             self._serving.leave(id)
-        name = f" ({peer.name}, {peer.device})" if peer is not None else ""
+        name = f" ({peer.label})" if peer is not None else ""
         self._say(f"{id}{name}: {happened.what}")
 
     # Announcements, and the end.

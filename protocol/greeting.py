@@ -18,7 +18,7 @@ from protocol.identity import (
     new_nonce,
 )
 from protocol.invites import proof_of
-from protocol.messages import MAX_LANES, AnyMessage, Bye, Held, Hello, Message, Welcome
+from protocol.messages import MAX_LANES, MAX_UNABLE, AnyMessage, Bye, Held, Hello, Message, Welcome
 from protocol.packing import WireError
 from protocol.spec import PROTOCOL_VERSION
 
@@ -89,10 +89,12 @@ class Greeting:
         credit: int,
         version: int,
         held: tuple[Held, ...] = (),
+        unable: str = "",
     ) -> bytes:
         """A payload that asks for a session; each with a key and a nonce of its own.
 
-        `version`: that we have reached; `held`: leases that we can still answer.
+        `version`: that we have reached; `held`: leases that we can still answer; `unable`: why we
+        can't take part, and ask for nothing.
         """
         keys = SessionKeys.generate(self._entropy)
         nonce = new_nonce(self._entropy)
@@ -117,6 +119,7 @@ class Greeting:
             invite=proof_of(self.invite, self.run, self._identity.public_key)
             if self.invite
             else b"",
+            unable=unable[:MAX_UNABLE],
         )
         return signed(self._identity, "hello", (self.run, self.session), hello)
 

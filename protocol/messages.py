@@ -33,6 +33,8 @@ MAX_FAILURES = 256
 """Directions that a result can tell to have failed."""
 MAX_FAILURE_REASON = 200
 """Characters of why one of them did."""
+MAX_UNABLE = 200
+"""Characters of why a worker can't take part."""
 LONGEST_MISTAKE = 200
 """Characters of what is wrong with a message, which may repeat what a stranger wrote."""
 
@@ -235,6 +237,8 @@ class Hello(Message, frozen=True, tag=4):
     """the session's connection to the broker that this is said over: each has a higher number"""
     invite: Annotated[bytes, msgspec.Meta(max_length=96)] = b""
     """public key of an invite and its signature for this run and worker; empty: none"""
+    unable: Annotated[str, msgspec.Meta(max_length=MAX_UNABLE)] = ""
+    """why it can't take part in the run, and is gone with this word; empty: it can"""
 
 
 class Welcome(Message, frozen=True, tag=5):

@@ -44,6 +44,7 @@ from worker.join_options import (
     Nice,
     Once,
     ParameterLimit,
+    Private,
     Proxy,
     Quiet,
     TaskLimit,
@@ -78,6 +79,7 @@ def register(app: typer.Typer) -> None:
 def join(
     url: Url = None,
     name: Name = "",
+    private: Private = False,
     invite: Invite = None,
     proxy: Proxy = None,
     cores: Cores = "1",
@@ -131,6 +133,7 @@ def join(
     settings = Settings(
         address=address,
         name=name,
+        private=private,
         children=children,
         cpu_share=share,
         memory_limit=memory,

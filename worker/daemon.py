@@ -71,6 +71,7 @@ class Settings:
         once: end, instead of waiting, where broker or run are not there.
         upload_limit: bytes per second that peers get at most; 0: none.
         limits: what the machine does for a run at most.
+        private: keep label and machine from the host, and so from whom it shows its workers.
     """
 
     address: Address
@@ -85,6 +86,7 @@ class Settings:
     once: bool = False
     upload_limit: float = UPLOAD_LIMIT
     limits: Limits = field(default_factory=Limits)
+    private: bool = False
 
 
 class Daemon:
@@ -163,12 +165,13 @@ class Daemon:
         assert address.run is not None
         handshake = Handshake(address.run, self._identity, new_session(), address.fingerprint)
         handshake.invite = address.invite
+        private = self.settings.private
         chosen = session.Settings(
             credit=self.settings.credit,
-            name=self.settings.name or self._identity.worker[:6],
-            device=news.device(
-                self.settings.children, self.settings.cpu_share, self.settings.device
-            ),
+            name="" if private else self.settings.name or self._identity.worker[:6],
+            device=""
+            if private
+            else news.device(self.settings.children, self.settings.cpu_share, self.settings.device),
             checked=self.settings.address.fingerprint is not None,
             upload_limit=self.settings.upload_limit,
             limits=self.settings.limits,

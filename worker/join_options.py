@@ -46,6 +46,13 @@ Name = Annotated[
     str,
     typer.Option(help="Label that the host sees; by default one such as calm-otter, of the key."),
 ]
+Private = Annotated[
+    bool,
+    typer.Option(
+        "--private",
+        help="Tell the host neither a label nor what machine this is; its pages show private.",
+    ),
+]
 Invite = Annotated[
     str | None,
     typer.Option(

@@ -76,6 +76,7 @@ FORGOTTEN_AFTER = 3
 """Times that a result was sent without an answer, after which we think ourselves forgotten."""
 
 LEAVING = "the volunteer leaves"
+WITHHELD = "it keeps the reason to itself"
 EPOCH_WITHIN = 2.0
 """Seconds for the retained epoch to come; then we ask: nodes of some clusters retain it alone."""
 ASK_AGAIN = 10.0
@@ -83,7 +84,8 @@ ASK_AGAIN = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the volunteer chose: tasks held at once, label, and what runs the evaluations."""
+    """What the volunteer chose: tasks held at once, label, and what runs the evaluations; these two
+    are empty where it keeps them to itself."""
 
     credit: int
     name: str
@@ -155,7 +157,10 @@ class Session:
                 self._hear_peer(parsed.joiner, payload, now)
         except WireError as error:
             self.voice.ignore(str(error), now)
-        except (UnsuitableError, WrongLineError) as error:
+        except UnsuitableError as error:
+            self._tell_unable(str(error), now)
+            self._leave(error.exit_code, str(error))
+        except WrongLineError as error:
             self._leave(error.exit_code, str(error))
         return self._pump(now)
 
@@ -224,6 +229,7 @@ class Session:
 
     def cannot_evaluate(self, reason: str, now: float) -> list[Command]:
         """This machine can't run the environment."""
+        self._tell_unable(reason, now)
         self._leave(NO_ENVIRONMENT, reason)
         return self._pump(now)
 
@@ -476,6 +482,15 @@ class Session:
             self._presence.said_hello(now)
             if not self._presence.welcomed and (doubt := self._trial.said_hello()):
                 self.voice.warn(doubt)
+
+    def _tell_unable(self, reason: str, now: float) -> None:
+        """Let the host count who can't take part, and why; a volunteer without a label keeps the
+        words to itself."""
+        chosen = self.settings
+        if self._presence.connected and not self.over:
+            said = reason if chosen.name else WITHHELD
+            who = Introduction(chosen.name, chosen.device)
+            self.voice.hello(self.handshake.hello(who, 0, 0, unable=said), [], now)
 
     def _hear_welcome(self, welcome: Welcome, now: float) -> None:
         if welcome.refused:

@@ -196,6 +196,7 @@ class ScriptedWorker:
         self.session = new_session()
         self.run_id = run
         self.invite = ""
+        self.name, self.device, self.unable = "scripted", "formula", ""
         self.credit = credit
         self.numeric = numeric
         self.speed = speed
@@ -273,8 +274,9 @@ class ScriptedWorker:
             worker_key=self.identity.public_key,
             exchange_key=keys.public_key,
             nonce=nonce,
-            name="scripted",
-            device="formula",
+            name=self.name,
+            device=self.device,
+            unable=self.unable,
             credit=self.credit,
             speed=self.speed,
             numeric_class=self.numeric,

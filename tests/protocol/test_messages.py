@@ -252,7 +252,7 @@ def test_a_return_that_would_spoil_a_mean_is_refused(beyond: float) -> None:
 
 
 def test_a_hello_from_before_there_were_lanes_declares_none() -> None:
-    *before, _, _, _ = raw(messages.Hello)
-    assert messages.Hello.__struct_fields__[-3:] == ("lanes", "life", "invite")
+    *before, _, _, _, _ = raw(messages.Hello)
+    assert messages.Hello.__struct_fields__[-4:] == ("lanes", "life", "invite", "unable")
     hello = decode(pack(before))
     assert isinstance(hello, messages.Hello) and hello.lanes == 0

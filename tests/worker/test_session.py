@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol import authority, messages, topics
-from protocol.envelope import open_signed, plain, sealed, signed
+from protocol.envelope import open_signed, peek_signed, plain, sealed, signed
 from protocol.greeting import CLIENT_VERSION
 from protocol.identity import Identity, fingerprint
 from protocol.normalizer import no_observations
@@ -53,6 +53,8 @@ class Desk:
     host: Host
     expected: str | None = None
     credit: int = 2
+    name: str = "tester"
+    device: str = "cpu x1"
     now: float = 5000.0
     sent: list[Send] = field(default_factory=list)
     said: list[Say] = field(default_factory=list)
@@ -67,7 +69,7 @@ class Desk:
     def __post_init__(self) -> None:
         handshake = Handshake(self.host.run, WORKER, "aaaabb", self.expected)
         checked = self.expected is not None
-        chosen = session.Settings(self.credit, "tester", "cpu x1", checked, limits=self.limits)
+        chosen = session.Settings(self.credit, self.name, self.device, checked, limits=self.limits)
         self.session = Session(handshake, chosen, Random(5))
         self.follower = FOLLOWER if self.host.spec == SPEC else Follower(self.host.spec)
 
@@ -1048,6 +1050,23 @@ def test_a_missing_environment_ends_it_in_one_line():
     desk.hears_epoch()
     desk.obey(desk.session.cannot_evaluate("no environment 'X': install it", desk.now))
     assert desk.left == Leave(4, "no environment 'X': install it")
+    assert unable(desk) == "no environment 'X': install it"
+
+
+def test_who_keeps_its_label_to_itself_keeps_its_reason_too() -> None:
+    desk = Desk(host_of(), name="", device="")
+    desk.connected()
+    desk.hears_epoch()
+    desk.obey(desk.session.cannot_evaluate("no environment 'X': install it", desk.now))
+    assert desk.left == Leave(4, "no environment 'X': install it")
+    assert unable(desk) == session.WITHHELD
+
+
+def unable(desk: Desk) -> str:
+    """What the host is told by the last hello, which says why its worker leaves."""
+    hello = peek_signed(desk.sent[-1].payload)
+    assert isinstance(hello, messages.Hello) and hello.credit == 0
+    return hello.unable
 
 
 # Hostile bytes.
