@@ -175,14 +175,18 @@ class Leases:
         return lease
 
     def progressed(self, lease: Lease, session: Session, now: float) -> None:
-        """A part of the lease came: the rest is timed anew from now on."""
+        """A part of the lease came: the rest is timed anew from now on.
+
+        It is overdue no later than it would have been, for others wait: else whoever sends a
+        direction now and then would never be late, and hold up everybody for as long as it likes.
+        """
         expected, overdue, deadline, lease.predicted = self._times(
             session, lease.kind, lease.work, lease.claim.range, lease.left, 0.0, math.inf
         )
         lease.timed = now
         lease.expected = now + expected
-        lease.overdue = now + overdue
-        lease.awaited_until = now + self._patience * overdue
+        lease.overdue = min(lease.overdue, now + overdue)
+        lease.awaited_until = min(lease.awaited_until, now + self._patience * overdue)
         lease.deadline = now + deadline
         if lease.deadline < self._next_deadline:
             self._next_deadline = lease.deadline

@@ -59,6 +59,14 @@ def passers_by(simulation: Simulation) -> None:
     come(0)
 
 
+def drippers(simulation: Simulation) -> None:
+    """They say that they are fast, and return a direction now and then, so that something of what
+    they hold always comes."""
+    for number in range(10):
+        name = f"x{number}"
+        simulation.join(name, credit=64, speed=700.0, declared=1e12, part_seconds=0.3)
+
+
 def turncoats(simulation: Simulation) -> None:
     """Two that worked as all do come back every second as new sessions, on what they did, and are
     lost with their tasks."""
@@ -105,7 +113,7 @@ def test_strangers_cost_little_of_what_the_others_can_do(
     assert lost <= most
 
 
-@pytest.mark.parametrize("strangers", [crowd, passers_by])
+@pytest.mark.parametrize("strangers", [crowd, passers_by, drippers])
 @pytest.mark.parametrize(("preset", "most"), [("sync", 0.25), ("quorum", 0.06), ("async", 0.06)])
 def test_crowds_of_strangers_do_not_stop_the_others(
     preset: str, most: float, strangers: Callable[[Simulation], None]
