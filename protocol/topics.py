@@ -121,6 +121,10 @@ def peer(worker: str, session: str) -> str:
     return f"{worker}-{session}"
 
 
+LEADER_SESSION = "aaaaaa"
+"""How whoever leads names itself where a peer serves a snapshot: it has no session."""
+
+
 def parse(topic: str) -> Topic | None:
     """The topic taken apart, or None for whatever Shoal never publishes to."""
     return None if len(topic) > MAX_TOPIC_BYTES else _parsed(topic)

@@ -12,6 +12,10 @@ HEARD_PER_SECOND, HEARD_AT_ONCE = 2_000.0, 20_000.0
 """Messages of the coordinator that are looked at; a newcomer that catches up gets many at once."""
 ASKED_PER_SECOND, ASKED_AT_ONCE = 100.0, 1_000.0
 """The same of peers: anybody may ask everybody."""
+SERVED_PER_SECOND, SERVED_AT_ONCE = 1_000.0, 1_000.0
+"""The same of each peer that we asked for a snapshot: chunks of 192 KiB."""
+MOST_SERVERS = 64
+"""Of whom it is remembered how much they sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,17 @@ class Hearing:
     def __init__(self) -> None:
         self._led = Allowance(HEARD_PER_SECOND, HEARD_AT_ONCE)
         self._peers = Allowance(ASKED_PER_SECOND, ASKED_AT_ONCE)
+        self._servers: dict[str, Allowance] = {}
 
     def takes(self, kind: str, now: float) -> bool:
         """Whether a message on that kind of topic is looked at."""
         return (self._peers if kind == "ask" else self._led).take(1.0, now)
+
+    def takes_of(self, server: str, now: float) -> bool:
+        """Whether what a peer serves, whom we asked, is looked at."""
+        allowance = self._servers.get(server)
+        if allowance is None:
+            allowance = self._servers[server] = Allowance(SERVED_PER_SECOND, SERVED_AT_ONCE)
+            if len(self._servers) > MOST_SERVERS:
+                del self._servers[next(iter(self._servers))]
+        return allowance.take(1.0, now)

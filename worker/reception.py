@@ -80,6 +80,7 @@ class Reception:
         self._pace: float | None = None
         self._took_at: float | None = None
         self._servers: list[_Server] = []
+        self._offered: set[str] = set()
         self.offer(manifest.servers)
 
     @property
@@ -108,8 +109,13 @@ class Reception:
         self._let_go(*self._servers)
         names = list(dict.fromkeys(servers)) or [COORDINATOR]
         self._random.shuffle(names)
+        self._offered.update(names)
         self._servers = [_Server(name) for name in names]
         self.failed = ()
+
+    def is_offered(self, server: str) -> bool:
+        """Whether that server was ever offered for this snapshot, be it late or dropped by now."""
+        return server in self._offered
 
     def interrupted(self) -> None:
         """Nothing that was asked for will come: the connection was lost."""

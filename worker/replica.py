@@ -270,6 +270,11 @@ class Replica:
                 self._moved(now)
         return self._pump(now)
 
+    def is_served_by(self, server: str) -> bool:
+        """Whether a snapshot is on its way, and that server was offered for it; empty: the
+        coordinator."""
+        return self._reception is not None and self._reception.is_offered(server)
+
     def chunk(self, chunk: Chunk, now: float) -> list[Command]:
         """A part of a snapshot, from anybody: the manifest proves it."""
         if self._reception is not None and self._reception.take(chunk, now):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from protocol import topics
 from protocol.envelope import Wrapping, open_plain, peek_signed, wrapping_of
 from protocol.greeting import Introduction
+from protocol.identity import worker_id
 from protocol.messages import (
     Acknowledge,
     Beat,
@@ -139,7 +140,13 @@ class Session:
         parsed = topics.parse(topic)
         if parsed is None or parsed.run != self.handshake.run or self.over:
             return []
-        if not self._hearing.takes(parsed.kind, now):
+        if parsed.kind == "snap":
+            # Anybody may write there: what was not asked for keeps nothing else from being heard.
+            server = parsed.server or ""
+            taken = self._is_asked(server) and self._hearing.takes_of(server, now)
+            if not taken:
+                return []
+        elif not self._hearing.takes(parsed.kind, now):
             self.voice.ignore(f"more than {HEARD_PER_SECOND:,.0f} a second come", now)
             return self.voice.take()
         try:
@@ -440,6 +447,13 @@ class Session:
             raise WireError("not a chunk")
         if self.replica is not None:
             self._do(self.replica.chunk(chunk, now), now)
+
+    def _is_asked(self, server: str) -> bool:
+        """Whether we asked for a snapshot there: a peer, or whoever leads."""
+        if self.replica is None or self.handshake.led is None:
+            return False
+        leads = topics.peer(worker_id(self.handshake.led.leader), topics.LEADER_SESSION)
+        return self.replica.is_served_by("" if server == leads else server)
 
     def _hear_peer(self, joiner: str, payload: bytes, now: float) -> None:
         """Anybody may ask, for anything, as often as they like."""

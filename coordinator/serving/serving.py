@@ -53,9 +53,6 @@ MOST_EARLY = 1000
 MANIFESTS_KEPT = 8
 """Signed manifests that are kept: who comes in one moment gets the same one."""
 
-SERVER_SESSION = "aaaaaa"
-"""How the coordinator names itself where a peer serves a snapshot: it has no session."""
-
 
 class Serving:
     """Answers one request of one session at a time, whoever waits longest first.
@@ -273,7 +270,9 @@ class Serving:
             return
         leader = self._leader
         topic = topics.snapshot(
-            leader.run, topics.peer(leader.identity.worker, SERVER_SESSION), peer_name(peer.id)
+            leader.run,
+            topics.peer(leader.identity.worker, topics.LEADER_SESSION),
+            peer_name(peer.id),
         )
         for index in range(request.first, last):
             try:

@@ -418,7 +418,9 @@ def test_a_lease_whose_version_is_gone_is_not_evaluated_for_nothing():
     assert held_back == []
     chunk = messages.Chunk(12, 0, chunks[0])
     topic = topics.snapshot(
-        desk.host.run, topics.peer("a" * 16, "aaaaaa"), desk.session.handshake.peer
+        desk.host.run,
+        topics.peer(desk.host.leader.worker, topics.LEADER_SESSION),
+        desk.session.handshake.peer,
     )
     desk.hears(topic, bytes([0]) + messages.encode(chunk))
     assert desk.session.view(desk.now).version == 12

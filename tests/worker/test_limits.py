@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -59,6 +60,28 @@ def test_a_task_that_takes_too_long_is_given_back_with_what_is_finished_of_it():
     assert (refusal.task, refusal.cause) == (job.task, "handed-back")
     desk.is_told(host.task())
     assert len(desk.jobs) == 2, "the next one is worked on"
+
+
+def test_a_false_server_keeps_neither_the_coordinator_nor_another_server_from_being_heard(
+    monkeypatch,
+):
+    monkeypatch.setattr(limits, "HEARD_AT_ONCE", 50.0)
+    monkeypatch.setattr(limits, "SERVED_AT_ONCE", 20.0)
+    monkeypatch.setattr(limits, "SERVED_PER_SECOND", 1.0)
+    host = host_of(12)
+    desk = Desk(host)
+    desk.welcomed()
+    manifest, chunks = host.snapshot()
+    liar, honest = (topics.peer(letter * 16, "aaaaaa") for letter in "bc")
+    us = desk.session.handshake.peer
+    offer = msgspec.structs.replace(manifest, servers=(liar, honest))
+    desk.hears(desk.inbox, host.signed("manifest", offer))
+    for _ in range(500):
+        desk.hears(topics.snapshot(host.run, liar, us), plain(messages.Chunk(12, 0, b"false")))
+    desk.hears(topics.snapshot(host.run, honest, us), plain(messages.Chunk(12, 0, chunks[0])))
+    assert desk.session.view(desk.now).version == 12
+    desk.is_told(host.task())
+    assert len(desk.jobs) == 1
 
 
 def test_who_sends_too_much_is_not_looked_at_any_more(monkeypatch):
