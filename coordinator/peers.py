@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self, get_args
 
@@ -94,9 +95,16 @@ class Peers:
     that somebody else sends once more is recognised.
     """
 
-    def __init__(self, leader: Leader, admission: Admission | None = None) -> None:
-        """`admission`: whom to let in; None: everybody."""
+    def __init__(
+        self,
+        leader: Leader,
+        admission: Admission | None = None,
+        make_room: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`admission`: whom to let in; None: everybody. `make_room` lets a session go, where one
+        can be spared."""
         self._leader = leader
+        self._make_room = make_room
         self._admission = admission
         self._here: dict[SessionId, Peer] = {}
         self._gone: dict[SessionId, Peer] = {}
@@ -218,9 +226,15 @@ class Peers:
                 f"upgrade the {older}"
             )
         may_succeed = self._leader.may_be_succeeded_by(hello.worker_key)
-        if id not in self._here and len(self._here) >= MOST_SESSIONS and not may_succeed:
-            return f"the run has the {MOST_SESSIONS:,} sessions that it can have: join later"
-        return "" if may_succeed else self._reason_not_to_admit(hello.worker_key, hello.invite)
+        if may_succeed:
+            return ""
+        if refused := self._reason_not_to_admit(hello.worker_key, hello.invite):
+            return refused
+        if id not in self._here and len(self._here) >= MOST_SESSIONS:
+            self._make_room()
+            if len(self._here) >= MOST_SESSIONS:
+                return f"the run has the {MOST_SESSIONS:,} sessions that it can have: join later"
+        return ""
 
     def _reason_not_to_admit(self, worker_key: bytes, proof: bytes) -> str:
         try:

@@ -48,6 +48,7 @@ from coordinator.pool.events import (
     Tick,
 )
 from coordinator.pool.leases import first_task
+from coordinator.pool.newcomers import least_missed
 from coordinator.progress import Outcome, Progress
 from coordinator.reception import Reception
 from coordinator.recorder import Named, Recorder
@@ -166,7 +167,7 @@ class Server:
             trust=trust,
         )
         self._tallies = Tallies()
-        self._peers = Peers(leader, Admission.of(directory.path, leader.run))
+        self._peers = Peers(leader, Admission.of(directory.path, leader.run), self._make_room)
         self._lines = Lines(on_event, now)
         self._say = self._lines.say
         self._tasks = Tasks(self._fail)
@@ -449,6 +450,12 @@ class Server:
         if now() >= self._again_at:
             self._again_at = now() + EPOCH_APART
             self._voice.epoch_again()
+
+    def _make_room(self) -> None:
+        """Somebody comes, and there is no place left: who has done nothing yet gives way."""
+        id = least_missed(self._pool.sessions)
+        if id is not None:
+            self._decide(Left(id, "its place was needed"))
 
     def _is_behind(self, version: int) -> bool:
         """Whether a worker at that version proves that we can't lead; then we stop."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import Counter
+from collections.abc import Mapping
 
+from coordinator.pool.events import SessionId
+from coordinator.pool.roster import Session
 from coordinator.pool.work import Lease
 
 SHARE = 16
@@ -12,6 +16,17 @@ SHARE = 16
 PAUSE = 1.0
 """Seconds without a task for any of them after even a single unit was overdue: where a batch takes
 a moment, each one would hold it up."""
+
+
+def least_missed(sessions: Mapping[SessionId, Session]) -> SessionId | None:
+    """Whose place somebody else may have where there is none left: of those that have returned
+    nothing and hold nothing one of the worker with the most such sessions, heard longest ago; None
+    where all have."""
+    idle = [s for s in sessions.values() if not (s.proven or s.leases or s.stands_by)]
+    of_worker = Counter(session.id.worker for session in idle)
+    if not idle:
+        return None
+    return min(idle, key=lambda s: (-of_worker[s.id.worker], s.heard)).id
 
 
 class Newcomers:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from coordinator import peers, server
+from coordinator.pool.events import SessionId
 from protocol import topics
 from protocol.address import parse_address
 from protocol.envelope import plain, sealed, signed
@@ -460,16 +461,55 @@ async def test_a_late_twin_of_a_result_changes_nothing(tmp_path: Path) -> None:
 async def test_flood_of_hellos_does_not_stop_the_run(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(peers, "MOST_SESSIONS", 10)
     async with scene(tmp_path) as stage:
+        # It is to tell when all was judged.
+        stage.run.server._pool.sessions[_id(stage.mallory)].proven = True
         for _ in range(400):
-            identity, session = Identity.generate(), new_session()
-            hello = msgspec.structs.replace(_hello(identity), credit=0)
-            payload = signed(identity, "hello", (stage.run.run_id, session), hello)
-            topic = topics.request(stage.run.run_id, identity.worker, session)
-            stage.mallory.link.publish(topic, payload, qos=1)
+            greet_as(stage, Identity.generate())
         await stage.settled()
-        assert len(stage.run.server._pool.sessions) == 10
-        assert any("10 sessions" in line for line in stage.run.lines)
+        here = stage.run.server._pool.sessions
+        assert len(here) == 10
+        assert stage.honest.identity.worker in {id.worker for id in here}
         assert len(stage.run.lines) < 200, "a line for each is too much"
+
+
+async def test_one_key_can_not_keep_all_places(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(peers, "MOST_SESSIONS", 10)
+    async with scene(tmp_path) as stage:
+        early, greedy = Identity.generate(), Identity.generate()
+        greet_as(stage, early)
+        for _ in range(20):
+            greet_as(stage, greedy)
+        await stage.settled()
+        here = stage.run.server._pool.sessions
+        assert len(here) == 10
+        async with stage.run.worker(credit=0) as newcomer:
+            await newcomer.until(lambda: newcomer.key is not None)
+            workers = Counter(id.worker for id in here)
+            assert workers[early.worker] == workers[newcomer.identity.worker] == 1
+            assert workers[greedy.worker] == 6
+            assert any("its place was needed" in line for line in stage.run.lines)
+
+
+async def test_who_works_keeps_its_place(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(peers, "MOST_SESSIONS", 2)
+    async with scene(tmp_path) as stage:
+        stage.run.server._pool.sessions[_id(stage.mallory)].proven = True
+        greet_as(stage, Identity.generate())
+        await stage.settled()
+        assert any("the 2 sessions that it can have" in line for line in stage.run.lines)
+
+
+def greet_as(stage: Scene, identity: Identity) -> None:
+    """A session of that key says hello, and takes no tasks."""
+    session = new_session()
+    hello = msgspec.structs.replace(_hello(identity), credit=0)
+    payload = signed(identity, "hello", (stage.run.run_id, session), hello)
+    topic = topics.request(stage.run.run_id, identity.worker, session)
+    stage.mallory.link.publish(topic, payload, qos=1)
+
+
+def _id(worker: ScriptedWorker) -> SessionId:
+    return SessionId(worker.identity.worker, worker.session)
 
 
 async def test_a_pause_of_a_worker_can_not_be_said_again_for_it(tmp_path: Path) -> None:
