@@ -226,7 +226,7 @@ class Server:
             decide=self._decide,
             on_result=self._decide_result,
             is_behind=self._is_behind,
-            say=self._say,
+            say=self._lines.say_of_session,
             over=self._over,
             tallies=self._tallies,
         )
@@ -527,7 +527,7 @@ class Server:
             self._peers.leave(id)
             self._serving.leave(id)
         name = f" ({peer.label})" if peer is not None else ""
-        self._say(f"{id}{name}: {happened.what}")
+        self._lines.say_of_session(f"{id}{name}: {happened.what}")
 
     # Announcements, and the end.
 

@@ -24,6 +24,15 @@ def test_lines_beyond_what_people_read_are_counted() -> None:
     assert reader.read[-2:] == ["7 lines are left out", "after a while"]
 
 
+def test_what_sessions_do_hides_nothing_that_happens_to_the_run() -> None:
+    reader = Reader()
+    for number in range(10 * int(LINES_AT_ONCE)):
+        reader.lines.say_of_session(f"stranger {number}: joined")
+    reader.lines.say("worker is banned")
+    assert len(reader.read) == LINES_AT_ONCE + 1
+    assert reader.read[-1] == "worker is banned"
+
+
 def test_words_of_strangers_cannot_control_a_terminal() -> None:
     reader = Reader()
     reader.lines.say("\x1b[2J\nroot:\u202e" + "x" * 400)
