@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import socket
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from coordinator.broker.rules import HOST, Rules
@@ -72,7 +73,7 @@ def outward(host: str) -> str:
     """The address of this machine that others reach a broker at which listens on `host`.
 
     For all addresses it is the one that the way out of this machine starts from; where there is no
-    way out, loopback.
+    way out, as in a network of its own, that of an interface which is up; without one, loopback.
     """
     if host not in _ANY:
         return host
@@ -83,11 +84,41 @@ def outward(host: str) -> str:
             probe.connect(somewhere)  # finds a route; nothing is sent
             return str(probe.getsockname()[0])
     except OSError:
-        return _ANY[host]
+        return first_outward(_interfaces(family)) or _ANY[host]
+
+
+def first_outward(interfaces: Iterable[tuple[str, str]]) -> str:
+    """The address, of (interface, address) in the system's order, that other machines most likely
+    reach; empty where there is none. Bridges to containers come last."""
+    usable = [
+        (name.startswith(_BRIDGES), place, address)
+        for place, (name, address) in enumerate(interfaces)
+        if not is_loopback(address) and not address.lower().startswith(_OF_A_LINK)
+    ]
+    return min(usable)[2] if usable else ""
+
+
+def _interfaces(family: socket.AddressFamily) -> list[tuple[str, str]]:
+    """The addresses of the interfaces that are up."""
+    import psutil
+
+    states = psutil.net_if_stats()
+    return [
+        (name, each.address)
+        for name, addresses in psutil.net_if_addrs().items()
+        for each in addresses
+        if each.family == family and name in states and states[name].isup
+    ]
 
 
 _ANY = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
 """Names for all addresses of this machine -> the one to reach it at from itself."""
+
+_BRIDGES = ("docker", "br-", "virbr", "lxc", "cni")
+"""How interfaces are called at which only containers and virtual machines are."""
+
+_OF_A_LINK = ("169.254.", "fe80:")
+"""Addresses that hold on one link alone."""
 
 _LOOPBACK = ("127.", "localhost", "::1")
 

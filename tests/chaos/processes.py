@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,14 +145,16 @@ def cpu_seconds(pid: int) -> float:
 
 
 @contextmanager
-def running(*command: str) -> Iterator[Running]:
+def running(*command: str, within: Sequence[str] = ()) -> Iterator[Running]:
     """The process, killed with all that it started if it is still there at the end.
+
+    `within`: a command that starts it, with its own as the last arguments.
 
     Where the test fails meanwhile, what it said is printed.
     """
     mark = uuid.uuid4().hex
     process = subprocess.Popen(
-        [sys.executable, "-m", *command],
+        [*within, sys.executable, "-m", *command],
         cwd=ROOT,
         env={**os.environ, "SHOAL_TEST_MARK": mark},
         stdin=subprocess.DEVNULL,

@@ -211,6 +211,19 @@ def test_the_address_for_others_is_one_of_this_machine() -> None:
         listener.bind((found, 0))  # only an address of this machine can be bound
 
 
+def test_without_a_way_out_the_address_of_an_interface_is_taken() -> None:
+    found = [
+        ("lo", "127.0.0.1"),
+        ("docker0", "172.17.0.1"),
+        ("eth0", "169.254.3.1"),
+        ("eth1", "10.0.0.7"),
+        ("eth2", "10.1.0.7"),
+    ]
+    assert address.first_outward(found) == "10.0.0.7"
+    assert address.first_outward(found[:3]) == "172.17.0.1"
+    assert address.first_outward([("lo", "::1"), ("eth0", "fe80::1%eth0")]) == ""
+
+
 @pytest.mark.parametrize("port", [-1, 65536, 99999])
 def test_a_port_out_of_range_is_refused(port: int) -> None:
     with pytest.raises(ShoalError, match=f"{port}.*0 to 65535"):
