@@ -14,6 +14,7 @@ import worker.cli
 import worker.export_command
 import worker.identity_command
 import worker.play_command
+import worker.pools_command
 import worker.worker_command
 from protocol.command import run
 
@@ -27,6 +28,7 @@ worker.cli.register(app)
 worker.bench_command.register(app)
 worker.play_command.register(app, coordinator.history.cli.rebuilt)
 worker.export_command.register(app)
+worker.pools_command.register(app)
 worker.identity_command.register(app)
 worker.worker_command.register(app)
 

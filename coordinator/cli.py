@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,6 +47,7 @@ from coordinator.history import cli as history_cli
 from coordinator.history.cli import this_command
 
 if TYPE_CHECKING:
+    from coordinator.broker.provide import Provided
     from coordinator.console import Console
     from coordinator.directory import BrokerChoice, RunDirectory
     from coordinator.host import Run
@@ -149,6 +151,14 @@ def host(
         typer.Option(help="Certificate (PEM, with its chain) to use in the place of our own."),
     ] = None,
     tls_key: Annotated[Path | None, typer.Option(help="Private key (PEM) of --tls-cert.")] = None,
+    announce: Annotated[
+        bool,
+        typer.Option(
+            "--announce/--no-announce",
+            help="Whether volunteers on the local network find the run by themselves, where --bind "
+            "lets other machines in.",
+        ),
+    ] = True,
     proxy: Annotated[
         str | None,
         typer.Option(
@@ -293,7 +303,7 @@ def host(
         "tls_key": tls_key and str(tls_key.absolute()),
     }
     choice = replace(known, **{name: value for name, value in given.items() if value is not None})
-    leading = _host(run, choice, proxy, console, take_over, patience)
+    leading = _host(run, choice, proxy, console, take_over, patience, announce)
     _lead_to_the_end(run, console, leading, as_json)
 
 
@@ -318,6 +328,7 @@ async def _host(
     console: Console,
     take_over: bool,
     patience: float,
+    announce: bool,
 ) -> Outcome:
     """Lead the run over the chosen broker, which starts while the run's state is loaded."""
     from coordinator.broker.provide import is_external, is_secured, provide
@@ -326,7 +337,10 @@ async def _host(
     loading = asyncio.ensure_future(asyncio.to_thread(load, run, console.say))
     try:
         names = leaders(run, await loading) if is_secured(choice) else frozenset[str]()
-        async with provide(choice, run.directory.path, names, proxy) as provided:
+        async with (
+            provide(choice, run.directory.path, names, proxy) as provided,
+            _announcing(run, provided, announce, console) as begin_announcing,
+        ):
             join = join_command(run, provided.public, is_secured(choice))
             console.say(f"run {run.id}: {run.spec.environment.id}, {run.spec.size:,} parameters")
             course = await loading
@@ -342,6 +356,7 @@ async def _host(
             def ready() -> None:
                 reached.set()
                 console.say(f"volunteers join with:  {join}")
+                begin_announcing()
 
             def follow(standby: Standby) -> None:
                 reached.set()
@@ -365,6 +380,28 @@ async def _host(
         await asyncio.wait((loading,))
         if loading.exception() is None:
             loading.result().log.close()
+
+
+@contextlib.asynccontextmanager
+async def _announcing(
+    run: Run, provided: Provided, wanted: bool, console: Console
+) -> AsyncIterator[Callable[[], None]]:
+    """Gives what announces the run on the local network, where others reach our broker."""
+    from coordinator.admission import read_settings
+    from coordinator.announcing import announcing
+    from coordinator.broker.provide import is_secured
+    from protocol.address import parse_address
+    from protocol.identity import fingerprint
+    from protocol.nearby import Nearby
+
+    if not (wanted and is_secured(provided.choice)):
+        yield lambda: None
+        return
+    address = replace(parse_address(provided.public), run=run.id, fingerprint=fingerprint(run.root))
+    asks = read_settings(run.directory.path).mode != "open"
+    what = Nearby(address, run.spec.environment.id, asks)
+    async with announcing(what, provided.choice.bind, console.say) as begin:
+        yield begin
 
 
 def _refuse_beside_standby(given: list[str]) -> None:

@@ -86,11 +86,12 @@ class Address:
     @property
     def broker_with_credentials(self) -> str:
         """The broker alone, to connect to it again: never for a screen or a log."""
-        credentials = ""
-        if self.user is not None:
-            secret = f":{quote(self.password, safe='')}" if self.password is not None else ""
-            credentials = f"{quote(self.user, safe='')}{secret}@"
-        return f"{self.scheme}://{credentials}{self._location()}{self._pin()}"
+        return f"{self.scheme}://{self._credentials()}{self._location()}{self._pin()}"
+
+    @property
+    def with_credentials(self) -> str:
+        """The whole address, which `parse_address` reads: never for a screen or a log."""
+        return f"{self.scheme}://{self._credentials()}{self._location()}{self._target()}"
 
     def __str__(self) -> str:
         credentials = ""
@@ -98,6 +99,12 @@ class Address:
             secret = ":***" if self.password is not None else ""
             credentials = f"{quote(self.user, safe='')}{secret}@"
         return f"{self.scheme}://{credentials}{self._location()}{self._target()}"
+
+    def _credentials(self) -> str:
+        if self.user is None:
+            return ""
+        secret = f":{quote(self.password, safe='')}" if self.password is not None else ""
+        return f"{quote(self.user, safe='')}{secret}@"
 
     def _location(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host

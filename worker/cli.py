@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
@@ -21,8 +22,8 @@ from worker.amounts import (
     share_of_a_core,
     usable_cores,
 )
-from worker.configuration import options_of
-from worker.configured import configured
+from worker.configuration import Value, options_of
+from worker.configured import configured, file_of, source_of
 from worker.home import home_of
 from worker.join_options import (
     CHECKS,
@@ -77,6 +78,7 @@ def register(app: typer.Typer) -> None:
 
 
 def join(
+    ctx: typer.Context,
     url: Url = None,
     name: Name = "",
     private: Private = False,
@@ -103,10 +105,10 @@ def join(
 ) -> None:
     """Lend this machine to a run: evaluate its policies until the run ends, or Ctrl-C."""
     if url is None:
-        raise ShoalError(
-            "which run? Give the line that its host prints: shoal join mqtt://HOST:PORT/RUN#KEY, "
-            "as SHOAL_JOIN in the environment, or as url in the configuration"
-        )
+        said = _asked(ctx, home, config, proxy)
+        url = str(said["url"])
+        name, cores = str(said.get("name", name)), str(said.get("cores", cores))
+        invite = str(said["invite"]) if "invite" in said else invite
     children = cores_granted(cores, usable_cores())
     share = share_of_a_core(cpu_share)
     limit = bytes_per_second(upload_limit)
@@ -151,6 +153,32 @@ def join(
     console = open_console("quiet" if quiet else log_format.value)
     daemon = Daemon(settings, identity, console)
     raise typer.Exit(asyncio.run(_run(daemon, exit_with_parent)))
+
+
+def _asked(
+    ctx: typer.Context, home: Path | None, config: Path | None, proxy: str | None
+) -> dict[str, Value]:
+    """What a volunteer answers, who has said nowhere which run to join; it is kept.
+
+    Raises ShoalError where there is nobody to ask.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise ShoalError(
+            "which run? Give the line that its host prints: shoal join mqtt://HOST:PORT/RUN#KEY, "
+            "as SHOAL_JOIN in the environment, or as url in the configuration"
+        )
+    from protocol.identity import Identity
+    from worker.wizard import Wizard, save
+
+    key = home_of(home) / "worker.key"
+    identity = Identity.load(key) if key.exists() else Identity.generate()
+    options = options_of(join)
+    given = [option.name for option in options if source_of(ctx, option.name) != "default"]
+    answers = Wizard(identity, proxy, given).ask()
+    with contextlib.suppress(FileExistsError):  # of another worker that began meanwhile
+        identity.save(key)
+    save(file_of(config, home, os.environ), options, answers)
+    return answers
 
 
 def be_nice(level: int) -> None:

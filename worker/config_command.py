@@ -10,7 +10,7 @@ import typer
 
 from protocol.errors import ShoalError
 from worker.configuration import Option, Value, changed, judged, named, options_of, parsed, written
-from worker.configured import file_of, judge_environment, load, text_of
+from worker.configured import file_of, judge_environment, keep, load, text_of
 from worker.join_options import CHECKS, Home
 
 EPILOG = (
@@ -111,21 +111,6 @@ def shown(option: Option, value: Value | None) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return ", ".join(value) if isinstance(value, list) else str(value)
-
-
-def keep(file: Path, text: str) -> None:
-    """Write a configuration, which only its owner may read: it may have a token. Raises
-    ShoalError."""
-    from protocol.disk import write_whole
-
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, text.encode())
-    except OSError as error:
-        raise ShoalError(
-            f"can't write {file}: {error.strerror}; name another with --config, or make "
-            "that directory writable"
-        ) from None
 
 
 def _file(home: Path | None, config: Path | None) -> Path:

@@ -87,6 +87,21 @@ def text_of(path: Path) -> str | None:
         raise ShoalError(f"can't read {path}: {error}; mend it, or name another file") from None
 
 
+def keep(file: Path, text: str) -> None:
+    """Write a configuration, which only its owner may read: it may have a token. Raises
+    ShoalError."""
+    from protocol.disk import write_whole
+
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(file, text.encode())
+    except OSError as error:
+        raise ShoalError(
+            f"can't write {file}: {error.strerror}; name another with --config, or make "
+            "that directory writable"
+        ) from None
+
+
 def source_of(ctx: typer.Context, name: str) -> str:
     """Where a value came from: `flag`, `environment`, `file` or `default`."""
     source: Any = ctx.get_parameter_source(name)

@@ -16,12 +16,13 @@ from protocol.errors import ShoalError
 from protocol.identity import Identity, new_session
 from protocol.link import FatalLinkError, Link, Will, client_id
 from protocol.spec import RunSpec
-from worker import commands, news, replica, serving, session
+from worker import commands, news, preflight, replica, serving, session
 from worker.console import Console
 from worker.discovery import find_run
 from worker.evaluation.jobs import EnvironmentUnavailable, Evaluation, WorkerFailure
 from worker.handshake import Handshake
 from worker.limits import Limits
+from worker.names import label_of
 from worker.session import Session
 from worker.threads import in_thread
 from worker.upload import Upload
@@ -113,6 +114,8 @@ class Daemon:
         self._jobs: set[asyncio.Task[None]] = set()
         self._over: asyncio.Future[commands.Leave] | None = None
         self._stops = 0
+        self._dialled = 0.0
+        self._tested = False
 
     async def run(self) -> int:
         """Take part until the run ends or the volunteer leaves; the exit code.
@@ -168,7 +171,7 @@ class Daemon:
         private = self.settings.private
         chosen = session.Settings(
             credit=self.settings.credit,
-            name="" if private else self.settings.name or self._identity.worker[:6],
+            name="" if private else self._label,
             device=""
             if private
             else news.device(self.settings.children, self.settings.cpu_share, self.settings.device),
@@ -177,14 +180,14 @@ class Daemon:
             limits=self.settings.limits,
         )
         self.session = Session(handshake, chosen, self._random)
-        self._console.say(f"worker {self._identity.worker} joins {address}")
+        self._console.say(f"worker {self._label} ({self._identity.worker}) joins {address}")
         self._prepare_evaluators()
         self._link = Link(
             address,
             client_id=client_id(handshake.worker, handshake.session),
             on_message=self._on_message,
             name=handshake.worker,
-            on_connected=lambda first: self._do(self._the_session.connected(now())),
+            on_connected=self._on_connected,
             on_disconnected=self._on_disconnected,
             on_retry=self._on_retry,
             on_connecting=self._on_connecting,
@@ -246,6 +249,10 @@ class Daemon:
         self._console.close()
 
     @property
+    def _label(self) -> str:
+        return self.settings.name or label_of(self._identity.worker)
+
+    @property
     def _the_session(self) -> Session:
         assert self.session is not None
         return self.session
@@ -260,7 +267,14 @@ class Daemon:
         """A will is of one connection: else that of an earlier one could end a later one."""
         handshake = self._the_session.handshake
         assert self._link is not None
+        self._dialled = now()
         self._link.will = Will(handshake.topic(topics.status), handshake.begin_life(), 1, False)
+
+    def _on_connected(self, first: bool) -> None:
+        moment = now()
+        if first:
+            self._console.say(preflight.reached(self.settings.address, moment - self._dialled))
+        self._do(self._the_session.connected(moment))
 
     def _on_disconnected(self, reason: str) -> None:
         self._console.say(f"lost the broker: {reason}", warning=True)
@@ -347,8 +361,10 @@ class Daemon:
         self._evaluators.prepare(self.settings.children)
 
     async def _start_evaluators(self, spec: RunSpec) -> None:
-        evaluators = self._evaluators
+        evaluators, epoch = self._evaluators, self._the_session.handshake.epoch
         assert evaluators is not None
+        assert epoch is not None
+        self._console.say(preflight.accepted(epoch))
         try:
             await evaluators.start(
                 spec,
@@ -366,6 +382,11 @@ class Daemon:
         evaluators, settings = self._evaluators, self.settings
         assert evaluators is not None
         speed, ready = evaluators.speed, evaluators.ready
+        spec = self._the_session.handshake.spec
+        assert spec is not None
+        if ready == 1 and not self._tested:
+            self._tested = True
+            self._console.say(preflight.tested(spec, evaluators.numeric_class))
         if ready == 1 and evaluators.remark:
             self._console.say(evaluators.remark)
         if ready in (1, settings.children):

@@ -58,17 +58,23 @@ class Runs:
         if known is not None or len(self._found) < MOST_RUNS:
             self._found[here.run] = here
 
+    @property
+    def open(self) -> list[Here]:
+        """Those that can be joined."""
+        found = [here for here in self._found.values() if here.state in OPEN]
+        return sorted(found, key=lambda here: here.run)
+
     def choose(self, address: Address) -> Address | None:
         """The address with the only run that can be joined; None where there is none.
 
         Raises `SeveralRunsError` with the lines to choose from.
         """
-        open_runs = [here for here in self._found.values() if here.state in OPEN]
+        open_runs = self.open
         if len(open_runs) > 1:
             lines = [
                 f"  {join_line(address.pinned_broker, here.run, fingerprint(here.host_key))}"
                 f"    ({harmless(here.environment)})"
-                for here in sorted(open_runs, key=lambda here: here.run)
+                for here in open_runs
             ]
             raise SeveralRunsError(
                 "\n".join([f"{len(lines)} runs are at {address.broker}; join one of them:", *lines])

@@ -68,7 +68,7 @@ def shoal(*arguments: str, home: Path, **environment: str) -> subprocess.Complet
 
 
 def test_the_table_has_every_option_of_the_command():
-    taken = set(join.__annotations__) - {"return", *ELSEWHERE}
+    taken = set(join.__annotations__) - {"return", "ctx", *ELSEWHERE}
     assert {option.name for option in OPTIONS} == taken
     assert BY_NAME["url"].variable == "SHOAL_JOIN"
     assert BY_NAME["cpu_share"].variable == "SHOAL_CPU_SHARE"

@@ -1,0 +1,180 @@
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from protocol.address import parse_address
+from protocol.errors import ShoalError
+from protocol.nearby import Nearby
+from tests.worker.terminal import ROOT, Terminal
+from worker.names import label_of
+from worker.wizard import _chosen
+
+LINE = "mqtt://host:1883/test-00000000#" + "a" * 26
+
+
+@dataclass
+class Led:
+    """A run that a real host leads, over a broker that asks for a token."""
+
+    directory: Path
+    url: str
+
+    @property
+    def key(self) -> str:
+        return self.url.partition("#")[2].partition(".")[0]
+
+    @property
+    def token(self) -> str:
+        made = subprocess.run(
+            [sys.executable, "-m", "shoal", "invite", str(self.directory)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        found = re.search(r"shoal-invite-[a-z2-7]{52}", made.stdout)
+        assert found is not None, made.stdout
+        return found[0]
+
+
+@pytest.fixture(scope="module")
+def led(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Led]:
+    directory = tmp_path_factory.mktemp("host") / "run"
+    command = ["host", "CartPole-v1", "--bind", "0.0.0.0", "--advertise", "127.0.0.1"]
+    command += ["--port", "0", "--admission", "invite", "--run-dir", str(directory)]
+    host = subprocess.Popen(
+        [sys.executable, "-m", "shoal", *command, "--set", "pool.task_seconds=0.2"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        assert host.stdout is not None
+        for line in host.stdout:
+            if "volunteers join with:" in line:
+                yield Led(directory, line.split("shoal join ")[1].split()[0])
+                break
+        else:
+            pytest.fail("the host leads nothing")
+    finally:
+        host.send_signal(signal.SIGTERM)
+        assert host.stdout is not None
+        host.communicate(timeout=30)
+
+
+def test_a_few_answers_join_a_run_and_are_kept(led: Led, tmp_path: Path) -> None:
+    home, token = tmp_path / "home", led.token
+    with Terminal("join", SHOAL_HOME=str(home), SHOAL_LANES="8") as terminal:
+        number = terminal.until(rf"(\d+)  CartPole-v1  \S+ at {re.escape(broker_of(led.url))}")[1]
+        terminal.until(r"numbers \[1\]: ")
+        terminal.type("mqtt://127.0.0.1:1")
+        terminal.until(r"broker unreachable at mqtt://127.0.0.1:1 ")
+        terminal.until(r"numbers \[mqtt://127.0.0.1:1\]: ")
+        terminal.type(number)
+        terminal.until(r"lets in only whom its host knows")
+        terminal.until(r"Token .*: ")
+        terminal.type("shoal-invite-nothing")
+        terminal.until(r"is none: it begins with shoal-invite-")
+        terminal.until(r"Token .*: ")
+        terminal.type("shoal-invite-" + "a" * 52)
+        terminal.until(r"does not take the invite")
+        terminal.until(r"Token .*: ")
+        terminal.type(token)
+        terminal.until(r"broker reached in [\d,]+ ms; TLS, with the certificate of the join line")
+        terminal.until(r"CartPole-v1, 226 parameters")
+        terminal.until(rf"led by the key {led.key}")
+        terminal.until(r"Is that the key .*: ")
+        terminal.type("")
+        terminal.until(r"Cores to lend: .*\[auto\]: ")
+        terminal.type("99999")
+        terminal.until(r"must be all, auto, or a number from 1")
+        terminal.type("1")
+        label = terminal.until(r"Name that the host sees \[([a-z]+-[a-z]+)\]: ")[1]
+        terminal.type("")
+        terminal.until(r"Saved in ")
+        terminal.until(rf"worker {label} \([a-z2-7]{{16}}\) joins")
+        terminal.until(r"its trial episodes, played twice, agree")
+        terminal.until(r"welcomed at version")
+        terminal.interrupt()
+        assert terminal.ends() == 0
+        assert token not in terminal.shown
+    file = home / "worker.toml"
+    assert file.stat().st_mode & 0o777 == 0o600
+    kept = tomllib.loads(file.read_text())
+    assert kept == {"url": led.url, "invite": token, "cores": "1"}
+    with Terminal("join", SHOAL_HOME=str(home), SHOAL_LANES="8") as again:
+        again.until(rf"worker {label} ")
+        again.until(r"as the join line says")
+        again.interrupt()
+        again.interrupt()
+        assert again.ends() == 0
+
+
+def test_another_key_than_the_hosts_is_not_taken(led: Led, tmp_path: Path) -> None:
+    bare = f"{led.url.partition('#')[0]}#.{led.url.rpartition('.')[2]}"
+    with Terminal("join", SHOAL_HOME=str(tmp_path / "home"), SHOAL_INVITE=led.token) as terminal:
+        terminal.until(r"\]: ")
+        terminal.type(f"shoal join {bare}")
+        terminal.until(rf"led by the key {led.key}")
+        terminal.until(r"Is that the key .*: ")
+        terminal.type("n")
+        terminal.until(r"\]: ")
+        terminal.interrupt()
+        assert terminal.ends() == 130
+    assert not (tmp_path / "home").exists()
+
+
+def test_ctrl_c_keeps_nothing(tmp_path: Path) -> None:
+    with Terminal("join", SHOAL_HOME=str(tmp_path / "home")) as terminal:
+        terminal.until(r"join line \[|numbers \[1\]")
+        terminal.interrupt()
+        assert terminal.ends() == 130
+        assert "Traceback" not in terminal.shown
+    assert not (tmp_path / "home").exists()
+
+
+def test_without_a_terminal_it_says_what_to_give(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "shoal", "join", "--home", str(tmp_path / "home")],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert ended.returncode == 2
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith("error: which run? Give the line that its host prints: shoal join ")
+    assert not (tmp_path / "home").exists()
+
+
+def broker_of(url: str) -> str:
+    return parse_address(url).broker
+
+
+def test_what_is_typed_may_be_a_whole_line_or_a_number() -> None:
+    nearby = [Nearby(parse_address(LINE), "CartPole-v1")]
+    assert _chosen("1", nearby) == LINE
+    assert _chosen(f"SHOAL_INVITE=TOKEN shoal join {LINE}  (the token is in x)", []) == LINE
+    assert _chosen(LINE, []) == LINE
+    for typed in ("0", "2", "9" * 5000, "http://host", ""):
+        with pytest.raises(ShoalError):
+            _chosen(typed, nearby)
+
+
+def test_labels_are_of_the_key() -> None:
+    assert label_of("a" * 16) == label_of("a" * 16)
+    labels = {label_of(f"{number:016}") for number in range(1000)}
+    assert len(labels) > 900
+    assert all(re.fullmatch(r"[a-z]{2,10}-[a-z]{2,10}", label) for label in labels)

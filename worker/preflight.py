@@ -1,0 +1,44 @@
+"""What a volunteer reads before the work begins, a line for each thing that is in order. Pure."""
+
+from __future__ import annotations
+
+from protocol.address import Address
+from protocol.greeting import CLIENT_VERSION
+from protocol.messages import Epoch
+from protocol.spec import PROTOCOL_VERSION, RunSpec
+
+
+def reached(address: Address, seconds: float) -> str:
+    """The broker answered, and how it proved who it is."""
+    way = "" if address.proxy is None else " through the proxy"
+    return f"broker reached{way} in {1000.0 * seconds:,.0f} ms; {proof(address)}"
+
+
+def proof(address: Address) -> str:
+    """What keeps others out of a connection."""
+    if not address.tls:
+        return "no TLS: whoever is on the way can read along"
+    if address.certificate is not None:
+        return "TLS, with the certificate of the join line"
+    return "TLS, with a certificate of an authority that this machine trusts"
+
+
+def accepted(epoch: Epoch) -> str:
+    """This version may take part."""
+    return (
+        f"version {CLIENT_VERSION} is accepted (protocol {PROTOCOL_VERSION}, "
+        f"{epoch.minimum_client[:20]} or later)"
+    )
+
+
+def tested(spec: RunSpec, numeric_class: bytes) -> str:
+    """The run's environment is here, and what its trial episodes told."""
+    if not numeric_class:
+        return (
+            f"{spec.environment.id} is here; its trial episodes went otherwise when they were "
+            "played again, so others can't confirm returns of it exactly"
+        )
+    return (
+        f"{spec.environment.id} is here; its trial episodes, played twice, agree "
+        f"(class {numeric_class.hex()[:8]})"
+    )
