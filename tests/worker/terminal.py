@@ -67,6 +67,17 @@ class Terminal:
             assert time.monotonic() < deadline, self.shown
         return self.process.wait(timeout=DEADLINE)
 
+    def quits(self) -> int:
+        """Its exit code once Ctrl-C is pressed at a prompt: again, where the first came between the
+        prompt and the reading, as Python then waits for a key before it notices."""
+        for _ in range(4):
+            self.interrupt()
+            again = time.monotonic() + DEADLINE / 4
+            while time.monotonic() < again:
+                if not self._read():
+                    return self.process.wait(timeout=DEADLINE)
+        raise AssertionError(f"Ctrl-C does nothing: {self.shown!r}")
+
     def _read(self) -> bool:
         if not select.select([self._ours], [], [], 1.0)[0]:
             return True

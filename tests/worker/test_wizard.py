@@ -130,16 +130,14 @@ def test_another_key_than_the_hosts_is_not_taken(led: Led, tmp_path: Path) -> No
         terminal.until(r"Is that the key .*: ")
         terminal.type("n")
         terminal.until(r"\]: ")
-        terminal.interrupt()
-        assert terminal.ends() == 130
+        assert terminal.quits() == 130
     assert not (tmp_path / "home").exists()
 
 
 def test_ctrl_c_keeps_nothing(tmp_path: Path) -> None:
     with Terminal("join", SHOAL_HOME=str(tmp_path / "home")) as terminal:
         terminal.until(r"join line \[|numbers \[1\]")
-        terminal.interrupt()
-        assert terminal.ends() == 130
+        assert terminal.quits() == 130
         assert "Traceback" not in terminal.shown
     assert not (tmp_path / "home").exists()
 
