@@ -194,6 +194,8 @@ def _other(node: Any, random: Random) -> Any:
             return random.choice((*_OCTETS, node + b"\0", node[:-1], changed))
         if isinstance(node, list) and node:
             times = random.choice((2, 2, 2, 2, 100, 300, 5000 if len(node) < 3 else 2))
+            # One list in many places is short here, and long once it is written.
+            times = min(times, 2 + LONGEST // len(repr(node)))
             return random.choice((node * times, node[::-1], [node]))
     anything: tuple[Any, ...] = random.choice((_INTEGERS, _REALS, _TEXTS, _OCTETS, _TREES))
     return random.choice((random.choice(anything), random.choice(anything), [node], {"a": node}))
