@@ -7,9 +7,11 @@ other machines reach asks for the token too, as a password, so that strangers do
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
@@ -108,12 +110,18 @@ def invite(directory: Path, label: str, machines: int) -> tuple[Invite, str]:
     identity, token = _new_token()
     _, password = login_of(token)
     made = Invite(identity.fingerprint, label[:64], machines, password=hashed(password))
-    _write(directory / INVITES, [asdict(one) for one in (*read_invites(directory), made)])
+    with _alone(directory):
+        _write(directory / INVITES, [asdict(one) for one in (*read_invites(directory), made)])
     return made, token
 
 
 def revoke(directory: Path, id: str) -> Invite:
     """Let an invite admit nobody any more: the one whose id begins so. Raises ShoalError."""
+    with _alone(directory):
+        return _revoke(directory, id)
+
+
+def _revoke(directory: Path, id: str) -> Invite:
     invites = read_invites(directory)
     found = [one for one in invites if one.id.startswith(id)]
     if len(found) != 1 or not id:
@@ -253,6 +261,23 @@ class Admission:
 def _new_token() -> tuple[Identity, str]:
     seed = os.urandom(32)
     return Identity(seed), token_of(seed)
+
+
+@contextlib.contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """Nobody else changes the invites meanwhile: else what one of two just did would be undone, be
+    it that somebody was shut out. Raises ShoalError."""
+    try:
+        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        raise ShoalError(
+            f"{directory} can't be read ({error.strerror}): give the directory of a run"
+        ) from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _read(path: Path) -> str | None:

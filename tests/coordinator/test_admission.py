@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,17 @@ def test_an_invite_admits_so_many_workers_and_is_needed_once(tmp_path: Path) -> 
     assert "revoked" in again.reason_to_refuse(ANN.public_key, b"")
     assert "revoked" in again.reason_to_refuse(ANN.public_key, proof_of(token, RUN, ANN.public_key))
     assert again.reason_to_refuse(BOB.public_key, b"") == ""
+
+
+def test_who_invites_while_another_revokes_undoes_nothing(tmp_path: Path) -> None:
+    many = 6
+    made = [admission.invite(tmp_path, f"before {number}", 1)[0] for number in range(many)]
+    with ThreadPoolExecutor(2 * many) as pool:
+        revoked = [pool.submit(admission.revoke, tmp_path, one.id) for one in made]
+        more = [pool.submit(admission.invite, tmp_path, "after", 1) for _ in range(many)]
+        assert all(done.result() for done in (*revoked, *more))
+    kept = {one.id: one.revoked for one in admission.read_invites(tmp_path)}
+    assert kept == {one.id: True for one in made} | {done.result()[0].id: False for done in more}
 
 
 def test_a_proof_is_of_use_to_nobody_else_and_shows_nothing(tmp_path: Path) -> None:
