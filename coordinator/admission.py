@@ -55,6 +55,14 @@ class Settings:
     listed: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """What lies on disk: whom a host lets in is said there, or it is no word at all."""
+
+    mode: Mode
+    listed: tuple[str, ...] = ()
+
+
 def changed(before: Settings, mode: str | None, listed: Sequence[str] | None) -> Settings:
     """The settings with what a host was asked for. Raises ShoalError."""
     after = before
@@ -84,9 +92,10 @@ def read_settings(directory: Path) -> Settings:
     if content is None:
         return Settings()
     try:
-        return read_json(content, Settings)
+        kept = read_json(content, _Settings)
     except DamagedJson:
         raise _damaged(directory / SETTINGS) from None
+    return Settings(kept.mode, kept.listed)
 
 
 def keep_settings(directory: Path, settings: Settings) -> None:
@@ -301,4 +310,7 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def _damaged(path: Path) -> ShoalError:
-    return ShoalError(f"{path} can't be read: restore it, or remove it to begin without")
+    remedy = "remove it to begin without"
+    if path.name == SETTINGS:  # without it the run takes everybody
+        remedy = "remove it, and say with --admission again whom the run takes"
+    return ShoalError(f"{path} can't be read: restore it, or {remedy}")

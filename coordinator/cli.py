@@ -338,7 +338,7 @@ async def _host(
     try:
         names = leaders(run, await loading) if is_secured(choice) else frozenset[str]()
         async with (
-            provide(choice, run.directory.path, names, proxy) as provided,
+            provide(choice, run.directory.path, names, proxy, console.event) as provided,
             _announcing(run, provided, announce, console) as begin_announcing,
         ):
             join = join_command(run, provided.public, is_secured(choice))

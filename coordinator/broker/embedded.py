@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from coordinator.broker import address
+from coordinator.broker.advice import Load
 from coordinator.broker.limits import BrokerLimits
 from coordinator.broker.rules import Rules
 
@@ -53,6 +54,12 @@ class EmbeddedBroker:
     def public(self, host: str) -> str:
         """Where others reach it, at an address of this machine."""
         return address.url(host, self._port, self._tls)
+
+    @property
+    def load(self) -> Load:
+        """How much it has to do; how late its loop is, that loop tells."""
+        broker = self._broker
+        return Load() if broker is None else Load(broker.connected, 0.0, broker.waiting)
 
     def admit(self, passes: Mapping[str, str]) -> None:
         """Let in who has one of these passwords, and nobody else any more; needs rules."""

@@ -93,11 +93,16 @@ class Connection:
         else:
             self.close(f"{_UNACKNOWLEDGED} messages wait for its acknowledgement")
 
+    @property
+    def waiting(self) -> int:
+        """Bytes that the client has yet to take."""
+        return self._transport.get_write_buffer_size()
+
     def send(self, data: bytes) -> None:
         """Queue bytes for the client; one that lets too many pile up is disconnected."""
         if self.why_closed is not None:
             return
-        waiting = self._transport.get_write_buffer_size()
+        waiting = self.waiting
         if waiting + len(data) > self._queue_bytes:
             self.close(f"reads too slowly, {waiting} bytes wait for it")
         else:
@@ -181,6 +186,16 @@ class GuardedBroker(Broker):
         for connection in list(self._clients.values()):
             if connection.session is not None and not rules.knows(connection.session.username):
                 connection.close("its invite was revoked")
+
+    @property
+    def connected(self) -> int:
+        """Clients that have said who they are."""
+        return len(self._clients)
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that clients have yet to take, all of them together."""
+        return sum(connection.waiting for connection in self._clients.values())
 
     async def shutdown(self) -> None:
         """Accept no one any more, let queues drain for at most a second, close everything."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coordinator import admission
 from coordinator.broker.address import is_loopback, outward
+from coordinator.broker.advice import Advice
 from coordinator.broker.choose import RunningBroker, open_broker
+from coordinator.broker.embedded import EmbeddedBroker
 from coordinator.broker.rules import Rules
 from coordinator.directory import BrokerChoice
 from protocol.address import Address, parse_address
@@ -20,6 +22,8 @@ from protocol.surroundings import address_from_here
 PORT, TLS_PORT = 1883, 8883
 WATCH_SECONDS = 0.5
 """Between two looks at the invites of a run: nobody types a token faster."""
+LOAD_SECONDS = 1.0
+"""Between two looks at how much the embedded broker has to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +50,18 @@ def is_secured(choice: BrokerChoice) -> bool:
 
 @asynccontextmanager
 async def provide(
-    choice: BrokerChoice, directory: Path, leaders: Iterable[str], proxy: str | None = None
+    choice: BrokerChoice,
+    directory: Path,
+    leaders: Iterable[str],
+    proxy: str | None = None,
+    tell: Callable[[str], None] = lambda line: None,
 ) -> AsyncIterator[Provided]:
     """Start the broker where it is ours; it runs while the context is open.
 
     directory: of the run, for the broker's log and certificate.
     leaders: worker names of the keys that may lead the run, over a broker that has rules.
     proxy: to go through to one that is not ours.
+    tell: gets a line where the host should take another broker.
 
     Raises ShoalError.
     """
@@ -86,15 +95,18 @@ async def provide(
     ) as opened:
         public = opened.public(place)
         choice = replace(choice, port=parse_address(public).port)
-        watching = None
+        watching: list[asyncio.Task[None]] = []
         if rules is not None and settings.mode == "invite":
-            watching = asyncio.create_task(_watch(opened, directory, settings, rules.passes))
+            watched = _watch(opened, directory, settings, rules.passes)
+            watching.append(asyncio.create_task(watched))
+        if isinstance(opened, EmbeddedBroker):
+            watching.append(asyncio.create_task(_advise(opened, directory, tell)))
         try:
             yield Provided(parse_address(opened.url), public, choice)
         finally:
-            if watching is not None:
-                watching.cancel()
-                await asyncio.gather(watching, return_exceptions=True)
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
 
 
 async def _watch(
@@ -113,6 +125,21 @@ async def _watch(
         if passes is not None and passes != known:
             known = passes
             broker.admit(passes)
+
+
+async def _advise(broker: EmbeddedBroker, directory: Path, tell: Callable[[str], None]) -> None:
+    """Tell the host when the pool outgrows a broker that it is in one process with."""
+    now = asyncio.get_running_loop().time
+    advice = Advice(
+        "install mosquitto, end the host with SIGTERM, which workers wait through, and go on with "
+        f"shoal host --resume {directory} --broker mosquitto"
+    )
+    while True:
+        began = now()
+        await asyncio.sleep(LOAD_SECONDS)
+        late = max(0.0, now() - began - LOAD_SECONDS)
+        if line := advice.look(replace(broker.load, late=late), now()):
+            tell(line)
 
 
 def _refuse_beside_url(choice: BrokerChoice) -> None:

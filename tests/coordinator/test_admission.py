@@ -128,6 +128,13 @@ def test_settings_that_do_not_go_together(mode: str, listed: list[str] | None, n
         changed(Settings(), mode, listed)
 
 
+@pytest.mark.parametrize("kept", ["", "{}", "[]", '{"mode": "everybody"}', '{"listed": []}'])
+def test_settings_that_are_damaged_let_nobody_in_unasked(kept: str, tmp_path: Path) -> None:
+    (tmp_path / admission.SETTINGS).write_text(kept)
+    with pytest.raises(ShoalError, match=r"admission\.json can't be read: .*say with --admission"):
+        admission.read_settings(tmp_path)
+
+
 @pytest.mark.parametrize("token", ["", "secret-of-mine", PREFIX + "a" * 51, PREFIX + "1" * 52])
 def test_what_is_no_token_is_not_repeated(token: str) -> None:
     with pytest.raises(ShoalError) as caught:
