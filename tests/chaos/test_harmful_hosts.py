@@ -24,6 +24,18 @@ SPECS: dict[str, tuple[dict[str, Any], int, str]] = {
     # by name: tables, the worker's exit code, words of its line
     "path": ({"environment": {**CARTPOLE, "id": "../../etc/passwd"}}, 4, "../../etc/passwd"),
     "module": ({"environment": {**CARTPOLE, "id": "os:CartPole-v1"}}, 4, "would import the module"),
+    "trillion": (
+        {
+            "environment": CARTPOLE,
+            "policy": {
+                "kind": "module",
+                "module": "nets:Net",
+                "parameters": [["weights", [10**6, 10**6]]],
+            },
+        },
+        3,
+        "the policy has 1e+12 parameters, over the limit of",
+    ),
     "giant": (
         {"environment": CARTPOLE, "policy": {"kind": "mlp", "hidden": [65536] * 8}},
         3,

@@ -94,6 +94,36 @@ def test_a_liar_is_found_and_undone_and_stays_out_until_a_person_lets_it_in(
     assert_orderly(leader, honest, liar)
 
 
+def test_three_workers_whom_nobody_trusts_find_the_fourth_that_lies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_dir, lies = tmp_path / "run", tmp_path / "lies"
+    monkeypatch.setenv("SHOAL_TEST_LIES", str(lies))
+    lies.touch()
+    with ExitStack() as stack:
+        leader, url = stack.enter_context(host(*RUN, run_dir=run_dir))
+        liar = stack.enter_context(
+            running("tests.chaos.lying", url, "--home", str(tmp_path / "liar"), *PACE)
+        )
+        false = _worker(leader.await_line("): joined"))
+        honest = [
+            stack.enter_context(worker(url, tmp_path / f"honest{number}", *PACE))
+            for number in range(3)
+        ]
+        line = leader.await_line("is quarantined")
+        assert line.partition(" is quarantined")[0].endswith(false), line
+        assert re.search(r"are not what [23] others got", line)
+        leader.await_line("is established", 3)
+        leader.signal(signal.SIGINT)
+        assert [process.await_end() for process in (leader, *honest, liar)] == [0] * 5
+        condemned = [line for line in leader.lines if "is quarantined" in line or "is banned" in line]
+        assert all(false in line for line in condemned), condemned
+        established = [line for line in leader.lines if "is established" in line]
+        assert not any(false in line for line in established), established
+    assert_sound(run_dir, leader.last_json()["updates"])
+    assert_orderly(leader, *honest, liar)
+
+
 def _worker(line: str) -> str:
     """The name of the worker that a line is of."""
     found = re.search(r"([a-z2-7]{16})/[a-z2-7]{6}", line)

@@ -163,6 +163,7 @@ OTHERS: list[tuple[str, dict[str, Any], str]] = [
     ("parameters twice", module(parameters=[["a", [1]]] * 2), "policy.parameters has a name twice"),
     ("a name on disk", module(parameters=[["../a", [1]]]), r"'../a': must be letters, digits and"),
     ("a name alone", module(parameters=[["a"]]), r"policy.parameters\[0\] is .* 2 entries long"),
+    ("10^12 parameters", module(parameters=[["a", [10**6] * 2]]), r"1e\+12 parameters"),
     ("10^57 parameters", module(parameters=[["a", [1 << 24] * 8]]), r"6.28e\+57 parameters"),
     ("a digest of z", module(initial_digest="zz"), "must be 32 hexadecimal digits"),
     ("arguments in arguments", module(arguments={"a": {"b": 1}}), "policy.arguments"),
