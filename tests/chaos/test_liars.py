@@ -116,7 +116,9 @@ def test_three_workers_whom_nobody_trusts_find_the_fourth_that_lies(
         leader.await_line("is established", 3)
         leader.signal(signal.SIGINT)
         assert [process.await_end() for process in (leader, *honest, liar)] == [0] * 5
-        condemned = [line for line in leader.lines if "is quarantined" in line or "is banned" in line]
+        condemned = [
+            line for line in leader.lines if "is quarantined" in line or "is banned" in line
+        ]
         assert all(false in line for line in condemned), condemned
         established = [line for line in leader.lines if "is established" in line]
         assert not any(false in line for line in established), established
