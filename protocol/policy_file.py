@@ -20,6 +20,8 @@ INVERSE = "observation.inverse_deviation"
 COUNT = "observation.count"
 EXACT_MEAN = "observation.exact_mean"
 SQUARES = "observation.squared_deviations"
+SPEC = "spec"
+"""Of a policy file that lies in no run directory: the run's spec, in TOML, among its metadata."""
 STATISTICS = (MEAN, INVERSE, COUNT, EXACT_MEAN, SQUARES)
 """What a policy file holds beside parameters: the first two, float32, are what a policy is played
 with; the others, float64, are what a run begins with: frames, their mean, and the sum of squared

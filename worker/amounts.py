@@ -49,17 +49,22 @@ def bytes_of_memory(text: str) -> int | None:
     """What `--memory-limit` says: a number and B, kB, MB, GB, or KiB, MiB, GiB; None for `auto`."""
     if text == "auto":
         return None
-    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?) ?(|[kKMG]i?)B?", text.strip(), re.ASCII)
-    size = 0
-    if match is not None:
-        base = 1024 if match[2].endswith("i") else 1000
-        size = int(float(match[1]) * base ** " kMG".index(match[2][:1].replace("K", "k") or " "))
+    size = bytes_in(text)
     if size < EMPTY:
         raise ShoalError(
             f"--memory-limit {text[:40]!r}: must be auto, or at least {EMPTY >> 20}MiB for each "
             "process, which one takes that does nothing yet: give more, such as 2GiB or 800MB"
         )
     return size
+
+
+def bytes_in(text: str) -> int:
+    """A size as people write it, in bytes; 0 where it is none."""
+    match = re.fullmatch(r"(\d{1,15}(?:\.\d{1,9})?) ?(|[kKMG]i?)B?", text.strip(), re.ASCII)
+    if match is None:
+        return 0
+    base = 1024 if match[2].endswith("i") else 1000
+    return int(float(match[1]) * base ** " kMG".index(match[2][:1].replace("K", "k") or " "))
 
 
 def usable_cores() -> int:

@@ -52,6 +52,17 @@ from worker.join_options import (
     UploadLimit,
     Url,
 )
+from worker.permission_options import (
+    ExitWhenIdle,
+    Hours,
+    IdleOnly,
+    LeaveAt,
+    MaxTasks,
+    MaxTemperature,
+    Memory,
+    PauseOnBattery,
+    terms,
+)
 
 if TYPE_CHECKING:
     from worker.daemon import Daemon
@@ -98,6 +109,14 @@ def join(
     task_limit: TaskLimit = 3600.0,
     upload_limit: UploadLimit = "4MB",
     nice: Nice = 19,
+    idle_only: IdleOnly = False,
+    schedule: Hours = "",
+    pause_on_battery: PauseOnBattery = False,
+    max_temperature: MaxTemperature = None,
+    memory: Memory = "",
+    until: LeaveAt = "",
+    max_tasks: MaxTasks = None,
+    exit_when_idle: ExitWhenIdle = "",
     once: Once = False,
     log_format: Format = LogFormat.auto,
     quiet: Quiet = False,
@@ -115,7 +134,18 @@ def join(
     from worker.policies.devices import parse as parse_device
 
     policies_on = parse_device(device)
-    memory = bytes_of_memory(memory_limit)
+    memory_each = bytes_of_memory(memory_limit)
+    agreed = terms(
+        idle_only=idle_only,
+        schedule=schedule,
+        pause_on_battery=pause_on_battery,
+        max_temperature=max_temperature,
+        memory=memory,
+        until=until,
+        max_tasks=max_tasks,
+        exit_when_idle=exit_when_idle,
+        children=children,
+    )
 
     from protocol.surroundings import address_from_here
 
@@ -126,6 +156,7 @@ def join(
     from protocol.identity import Identity
     from protocol.installed import granted
     from protocol.spec import LONGEST_EPISODE, MAX_PARAMETERS
+    from worker.beginning import NotWanted, take_place
     from worker.console import open_console
     from worker.daemon import Daemon, Settings
     from worker.limits import Limits
@@ -138,7 +169,7 @@ def join(
         private=private,
         children=children,
         cpu_share=share,
-        memory_limit=memory,
+        memory_limit=memory_each,
         credit=credit,
         allowed=allowed,
         device=policies_on,
@@ -148,11 +179,26 @@ def join(
         limits=Limits(
             parameter_limit or MAX_PARAMETERS, episode_limit or LONGEST_EPISODE, task_limit
         ),
+        terms=agreed,
     )
     identity = Identity.load_or_create(home_of(home) / "worker.key")
     console = open_console("quiet" if quiet else log_format.value)
-    daemon = Daemon(settings, identity, console)
-    raise typer.Exit(asyncio.run(_run(daemon, exit_with_parent)))
+    try:
+        place = take_place(home_of(home), name, console, by_hand=_is_by_hand())
+    except NotWanted as told:
+        console.say(str(told), warning=True)
+        raise typer.Exit(0) from None
+    daemon = Daemon(settings, identity, console, place=place)
+    try:
+        raise typer.Exit(asyncio.run(_run(daemon, exit_with_parent)))
+    finally:
+        if place is not None:
+            place.leave()
+
+
+def _is_by_hand() -> bool:
+    """Whether a person types at us, and no service manager starts us."""
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def _asked(

@@ -74,9 +74,14 @@ class Rates:
 
 def status_line(view: View, rates: tuple[float, float]) -> str:
     """The status in one line of ASCII."""
-    parts = [f"version {view.version}", f"{view.done} done, {view.running} running"]
+    tasks = f"{view.done} done, {view.running} running"
     if view.waiting:
-        parts[-1] += f", {view.waiting} waiting"
+        tasks += f", {view.waiting} waiting"
+    parts = [f"version {view.version}", tasks]
+    if view.leaving:
+        parts.insert(0, view.leaving)
+    elif view.paused and view.running:
+        parts.insert(0, f"{view.paused}, once the tasks at hand are finished")
     if view.done:
         parts.append(f"{short(rates[0])} evaluations/s, {short(rates[1])} steps/s")
         answered = f"{view.accepted} accepted, {view.late} late, {view.duplicate} duplicate"

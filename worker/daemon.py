@@ -18,14 +18,20 @@ from protocol.link import FatalLinkError, Link, Will, client_id
 from protocol.spec import RunSpec
 from worker import commands, news, preflight, replica, serving, session
 from worker.console import Console
+from worker.control import ControlError
 from worker.discovery import find_run
 from worker.evaluation.jobs import EnvironmentUnavailable, Evaluation, WorkerFailure
+from worker.governor import Course
 from worker.handshake import Handshake
 from worker.limits import Limits
 from worker.names import label_of
+from worker.permission import Readings, Terms, memory_of_child
+from worker.places import Place
 from worker.session import Session
+from worker.steering import Steering
 from worker.threads import in_thread
 from worker.upload import Upload
+from worker.view import View
 
 if TYPE_CHECKING:
     from worker.evaluation.children import Evaluators
@@ -73,6 +79,7 @@ class Settings:
         upload_limit: bytes per second that peers get at most; 0: none.
         limits: what the machine does for a run at most.
         private: keep label and machine from the host, and so from whom it shows its workers.
+        terms: when the machine may work, and when the worker leaves.
     """
 
     address: Address
@@ -88,6 +95,7 @@ class Settings:
     upload_limit: float = UPLOAD_LIMIT
     limits: Limits = field(default_factory=Limits)
     private: bool = False
+    terms: Terms = field(default_factory=Terms)
 
 
 class Daemon:
@@ -99,12 +107,15 @@ class Daemon:
         identity: Identity,
         console: Console,
         random: Random | None = None,
+        place: Place | None = None,
     ) -> None:
+        """`place`: where a second terminal reaches it, and its volunteer's words are kept."""
         self.settings = settings
         self.session: Session | None = None
         self._identity = identity
         self._console = console
         self._random = random or Random()
+        self._steering = Steering(settings.terms, place, self)
         self._link: Link | None = None
         self._evaluators: Evaluators | None = None
         self._follower: Follower | None = None
@@ -126,10 +137,14 @@ class Daemon:
         # What takes longest to load is needed by the first task at the latest.
         warming = in_thread(_load_following)
         working = asyncio.ensure_future(self._take_part())
+        steering = asyncio.ensure_future(self._steering.run())
+        lives = (working, steering)
         try:
-            await asyncio.wait((working, self._over), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((*lives, self._over), return_when=asyncio.FIRST_COMPLETED)
             if not self._over.done():
-                working.result()
+                for life in lives:
+                    if life.done():
+                        life.result()
                 raise AssertionError("the link ended before the session")
             leave = self._over.result()
             self._console.say(leave.text, warning=leave.code != commands.LEFT)
@@ -139,6 +154,8 @@ class Daemon:
         finally:
             warming.cancel()
             await self._stop(working)
+            steering.cancel()
+            await asyncio.gather(steering, return_exceptions=True)
 
     def interrupt(self) -> None:
         """Ctrl-C: the first finishes what runs, the second hands it back."""
@@ -156,6 +173,54 @@ class Daemon:
             self._obey(commands.Leave(commands.LEFT, "left"))
         else:
             self._do(self.session.hand_back(now()))
+
+    # What the volunteer's terms and words come to, and what a second terminal asks.
+
+    def view(self) -> View:
+        """How the worker is."""
+        broker = self._link.answers_after if self._link is not None else 0.0
+        return View() if self.session is None else self.session.view(now(), broker)
+
+    def follow(self, course: Course) -> None:
+        """Pause, go on, or leave."""
+        if self.session is None:
+            if course.leave:
+                self._obey(commands.Leave(commands.LEFT, f"{course.leave}: left"))
+        elif course.leave:
+            self._do(self.session.finish(now(), course.leave))
+        else:
+            self._do(self.session.pause(course.paused, now()))
+
+    def has_read(self, readings: Readings) -> None:
+        """Let evaluation processes have what the rest of the worker leaves of its memory."""
+        limit, evaluators = self.settings.terms.memory, self._evaluators
+        if limit is not None and evaluators is not None and evaluators.memory_limit is not None:
+            most = memory_of_child(limit, readings, self.settings.children)
+            evaluators.memory_limit = min(self.settings.memory_limit or most, most)
+
+    def say(self, text: str, warning: bool = False) -> None:
+        """A line for the volunteer."""
+        self._console.say(text, warning)
+
+    def whereabouts(self) -> tuple[str, str, str]:
+        """The worker's own name, that of its run, and the broker."""
+        run = self.session.handshake.run if self.session is not None else ""
+        return self._identity.worker, run, str(self.settings.address.broker)
+
+    async def policy(self) -> tuple[str, bytes]:
+        """The policy as far as this worker follows the run. Raises `ControlError`."""
+        session = self.session
+        spec = session.handshake.spec if session is not None else None
+        if session is None or spec is None or session.replica is None:
+            raise ControlError("it follows no run yet: ask again in a moment")
+        reached = session.replica.state
+        if reached is None:
+            raise ControlError("it has no version of the run yet: ask again in a moment")
+        from worker.keepsake import policy_file
+
+        run = session.handshake.run
+        data = await in_thread(lambda: policy_file(spec, run, reached))
+        return f"version {reached.version} of {run}", data
 
     # The life of the process.
 
@@ -177,6 +242,7 @@ class Daemon:
             else news.device(self.settings.children, self.settings.cpu_share, self.settings.device),
             checked=self.settings.address.fingerprint is not None,
             upload_limit=self.settings.upload_limit,
+            most_tasks=self.settings.terms.most_tasks,
             limits=self.settings.limits,
         )
         self.session = Session(handshake, chosen, self._random)
@@ -218,8 +284,7 @@ class Daemon:
             self._do(self._the_session.tick(moment))
             if moment - shown >= SHOW_SECONDS:
                 shown = moment
-                broker = self._link.answers_after if self._link is not None else 0.0
-                self._console.show(self._the_session.view(moment, broker), moment)
+                self._console.show(self.view(), moment)
             unseen = self._the_session.handshake.epoch is None
             if self.settings.once and unseen and moment - began > EPOCH_WITHIN:
                 run = self._the_session.handshake.run

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from protocol.address import parse_address
+from worker import permission_options
 from worker.amounts import (
     bytes_of_memory,
     bytes_per_second,
@@ -217,5 +218,6 @@ CHECKS: Mapping[str, Check] = {
     "memory_limit": bytes_of_memory,
     "upload_limit": bytes_per_second,
     "device": _device,
+    **permission_options.CHECKS,
 }
 """What else a value must be, by the names of options."""

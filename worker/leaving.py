@@ -16,17 +16,20 @@ class Leaving:
 
     Attributes:
         finishing: whether no new tasks are taken.
+        why: where it is not the volunteer at the keyboard who wants it; empty where it is.
         handing_back: how many tasks are being given back unfinished.
     """
 
     def __init__(self) -> None:
         self.finishing = False
+        self.why = ""
         self.handing_back = 0
         self._leave_by: float | None = None
 
-    def finish(self) -> None:
+    def finish(self, why: str = "") -> None:
         """Leave once what we hold is finished and answered for."""
         self.finishing = True
+        self.why = why
 
     def hand_back(self, tasks: int, now: float) -> None:
         """Leave as soon as so many tasks are given back."""
@@ -43,6 +46,10 @@ class Leaving:
         """
         if not self.finishing:
             return ""
+        words = self._words(now, welcomed, held, unanswered, done)
+        return f"{self.why}: {words}" if words and self.why else words
+
+    def _words(self, now: float, welcomed: bool, held: int, unanswered: int, done: int) -> str:
         if self.handing_back:
             assert self._leave_by is not None
             if held and welcomed and now < self._leave_by:

@@ -11,6 +11,7 @@ from worker.commands import Say
 from worker.evaluation.memory import shown
 from worker.presence import Presence
 from worker.replica import Replica
+from worker.spans import shown as shown_span
 
 SLOW_BROKER = 0.5
 """Seconds without an answer of the broker from where on that is worth a word."""
@@ -54,15 +55,23 @@ def changed(
     return lines
 
 
-def finishing(running: int, unanswered: int) -> list[Say]:
-    """What is still to be done before we leave: tasks that run, then answers to results."""
+def leaving(running: int, unanswered: int, seconds_left: float | None, why: str) -> str:
+    """What is still to be done before we leave: tasks that run, then answers to results; empty
+    where that is nothing.
+
+    `seconds_left`: that the tasks may take, where that is known; `why`: where nobody at the
+    keyboard wants it, who would press Ctrl-C.
+    """
     if running:
-        todo = f"finishing {counted(running, 'task')}"
+        left = "" if seconds_left is None else f", {_left(seconds_left)}"
+        todo = f"finishing {counted(running, 'task')}{left}"
+        again = "hands it back" if running == 1 else "hands them back"
     elif unanswered:
         todo = f"waiting for the answer to {counted(unanswered, 'result')}"
+        again = "leaves at once"
     else:
-        return []
-    return [Say(f"{todo}; press Ctrl-C again to hand back and leave at once", warning=True)]
+        return ""
+    return f"{why}: {todo}" if why else f"{todo}; Ctrl-C again {again}"
 
 
 def idle_because(
@@ -74,14 +83,15 @@ def idle_because(
     running: int,
     ready: bool,
     finishing: bool,
+    paused: str,
     slowed: float,
     broker: float = 0.0,
 ) -> str:
     """Why nothing is being evaluated; empty while something is.
 
     `running`: tasks being evaluated; `ready`: whether evaluation has started; `finishing`: whether
-    no new tasks are taken; `slowed`: seconds for which the host wants to hear little; `broker`:
-    after how many the broker answers.
+    we leave; `paused`: why the volunteer has us take no tasks; `slowed`: seconds for which the host
+    wants to hear little; `broker`: after how many the broker answers.
     """
     if running:
         return ""
@@ -103,6 +113,8 @@ def idle_because(
         return f"fetching a snapshot, {following.snapshot_share:.0%} is here"
     if following.behind:
         return f"catching up from version {following.version} to {following.latest_heard}"
+    if paused:
+        return paused
     if presence.phase == "paused":
         return "the run is paused by its host"
     if finishing:
@@ -131,6 +143,10 @@ def ready(speed: float, lanes: Sequence[int], children: int, share: float, memor
     few, many = min(lanes), max(lanes)
     wide = counted(few, "lane") if few == many else f"{few} to {many} lanes"
     return f"evaluation is ready: {figure} steps/s ({limit}{cores}, {wide} and {each})"
+
+
+def _left(seconds: float) -> str:
+    return f"about {shown_span(seconds)} left" if seconds >= 0.5 else "a moment left"
 
 
 def _percent(share: float) -> str:

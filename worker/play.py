@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from protocol import spec as run_spec
 from protocol.errors import ShoalError
-from protocol.policy_file import PolicyError, from_tensors
+from protocol.policy_file import SPEC, PolicyError, from_tensors
 from protocol.spec import RunSpec
 from protocol.state import State, basis, params_hash
 from worker.evaluation import makers
@@ -88,16 +89,13 @@ def load(path: Path, name: str = LATEST) -> TrainedPolicy:
                 f"`shoal log {path}` tells them all, and `shoal replay` rebuilds any version"
             )
         raise PolicyError(f"{path} holds no {name}: {remedy}") from None
-    described = file.parent / "spec.toml"
-    if not described.exists():
-        raise PolicyError(f"there is no {described}: put the policy into the directory of its run")
-    spec = run_spec.parse(run_spec.load(described))
     try:
         with safe_open(file, framework="numpy") as opened:
             about = opened.metadata() or {}
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise PolicyError(f"{file} can't be read ({error}): copy it again from the host") from None
+    spec = _spec_of(file, about)
     theta, statistics = from_tensors(spec, tensors, file)
     expected = about.get("params_hash")
     if expected is not None and expected != params_hash(theta):
@@ -117,6 +115,21 @@ def load(path: Path, name: str = LATEST) -> TrainedPolicy:
         theta=theta,
         normalization=normalization,
     )
+
+
+def _spec_of(file: Path, about: Mapping[str, str]) -> RunSpec:
+    """The spec of a policy file's run: its own where it has one, else that which lies beside it."""
+    if SPEC in about:
+        try:
+            return run_spec.parse(tomllib.loads(about[SPEC]))
+        except (ValueError, RecursionError, run_spec.SpecError) as error:
+            raise PolicyError(
+                f"{file} has a spec of its own that can't be read ({error}): save it again"
+            ) from None
+    described = file.parent / "spec.toml"
+    if not described.exists():
+        raise PolicyError(f"there is no {described}: put the policy into the directory of its run")
+    return run_spec.parse(run_spec.load(described))
 
 
 def of_version(

@@ -76,8 +76,8 @@ SLOWED_STATUS_AFTER = 18.0
 FORGOTTEN_AFTER = 3
 """Times that a result was sent without an answer, after which we think ourselves forgotten."""
 
-LEAVING = "the volunteer leaves"
 WITHHELD = "it keeps the reason to itself"
+LEAVING, PAUSING = "the volunteer leaves", "the volunteer pauses"
 EPOCH_WITHIN = 2.0
 """Seconds for the retained epoch to come; then we ask: nodes of some clusters retain it alone."""
 ASK_AGAIN = 10.0
@@ -95,6 +95,8 @@ class Settings:
     """whether the join line named the key that must lead the run"""
     upload_limit: float = 0.0
     """bytes per second that peers get at most; 0: none"""
+    most_tasks: int | None = None
+    """tasks that are evaluated at most"""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -110,6 +112,7 @@ class Session:
         self._presence = Presence(random)
         self.voice = Voice(handshake, self._presence)
         self.over = False
+        self._paused = ""
         self._hearing = Hearing()
         self._leaving = Leaving()
         self._trial = Trial(handshake)
@@ -260,17 +263,38 @@ class Session:
 
     # Events of the volunteer.
 
-    def finish(self, now: float) -> list[Command]:
-        """Take no new tasks, finish those that run, and leave once they are answered for."""
+    def pause(self, why: str, now: float) -> list[Command]:
+        """Take no new tasks as long as that holds, and stay; empty: take them again. What runs is
+        finished, what only waits goes to others."""
+        if self.over or why == self._paused:
+            return []
+        began, over = bool(why and not self._paused), not why
+        self._paused = why
+        if began:
+            self._take_no_more(PAUSING, now)
+            self.voice.say(why)
+        elif over:
+            self.voice.say("goes on: takes tasks again")
+        return self._pump(now)
+
+    def finish(self, now: float, why: str = "") -> list[Command]:
+        """Take no new tasks, finish those that run, and leave once they are answered for.
+
+        `why`: where it is not the volunteer at the keyboard who wants it.
+        """
         if self._leaving.finishing or self.over:
             return self._pump(now)
-        self._leaving.finish()
+        self._leaving.finish(why)
+        self._take_no_more(LEAVING, now)
+        if todo := self._todo:
+            self.voice.warn(todo)
+        return self._pump(now)
+
+    def _take_no_more(self, why: str, now: float) -> None:
         # First: else what is handed back would come again at once.
         self._tell_credit(now)
         if self.workload is not None:
-            self._do(self.workload.hand_back(self.workload.leases.waiting, LEAVING, now), now)
-        self.voice.commands += news.finishing(self._running, self._unanswered)
-        return self._pump(now)
+            self._do(self.workload.hand_back(self.workload.leases.waiting, why, now), now)
 
     def hand_back(self, now: float) -> list[Command]:
         """Leave at once: what is finished of the tasks that we hold is sent, the rest goes to
@@ -299,11 +323,12 @@ class Session:
             running=self._running,
             ready=self._introduction is not None,
             finishing=self._leaving.finishing,
+            paused=self._paused,
             slowed=self._presence.slowed(now),
             broker=broker,
         )
         if following is None or work is None:
-            return View(idle_because=idle)
+            return View(idle_because=idle, paused=self._paused, leaving=self._todo)
         return View(
             version=following.version,
             running=self._running,
@@ -318,7 +343,29 @@ class Session:
             unanswered=self._unanswered,
             given=self.serving.given,
             idle_because=idle,
+            paused=self._paused,
+            leaving=self._todo,
+            starting=self._introduction is None,
+            seconds_left=work.seconds_left,
         )
+
+    @property
+    def _todo(self) -> str:
+        """What is still to be done before we leave, in words; empty while we stay."""
+        if not self._leaving.finishing:
+            return ""
+        left = self.workload.seconds_left if self.workload is not None else None
+        return news.leaving(self._running, self._unanswered, left, self._leaving.why)
+
+    @property
+    def _room(self) -> int:
+        """Tasks that we can hold at once, as far as the volunteer wants us to."""
+        if self._leaving.finishing or self._paused:
+            return 0
+        most, work = self.settings.most_tasks, self.workload
+        if most is None or work is None:
+            return self.settings.credit
+        return max(0, min(self.settings.credit, most - work.done))
 
     @property
     def _running(self) -> int:
@@ -329,6 +376,12 @@ class Session:
     def _unanswered(self) -> int:
         """Results that the coordinator has not answered for."""
         return len(self.workload.outbox) if self.workload is not None else 0
+
+    @property
+    def _has_most(self) -> bool:
+        """Whether with what we hold we come to the most that we may evaluate."""
+        most, work = self.settings.most_tasks, self.workload
+        return most is not None and work is not None and work.done + len(work.leases) >= most
 
     # Who speaks.
 
@@ -487,8 +540,7 @@ class Session:
         if self._leaving.finishing and not self._running and not self._unanswered:
             return
         if self._presence.should_greet(now):
-            ready = self._in_step and not self._leaving.finishing
-            self._hello_credit = self.settings.credit if ready else 0
+            self._hello_credit = self._room if self._in_step else 0
             payload = self.handshake.hello(
                 introduction, self._hello_credit, following.version, work.held
             )
@@ -554,8 +606,9 @@ class Session:
 
     def _hear_task(self, task: Task, now: float) -> None:
         self._answered(task.acknowledged, "accepted", "", now)
-        if self._leaving.finishing:
-            self.voice.request(Refusal(task.task, task.token, "handed-back", LEAVING), now)
+        if self._leaving.finishing or self._paused or self._has_most:
+            why = PAUSING if self._paused else LEAVING
+            self.voice.request(Refusal(task.task, task.token, "handed-back", why), now)
         elif self.workload is not None:
             self._do(self.workload.take(task, now), now)
 
@@ -636,8 +689,7 @@ class Session:
             outbox.sent(result.name, now)
 
     def _tell_credit(self, now: float) -> None:
-        ready = self._caught_up and not self._leaving.finishing
-        wanted = self.settings.credit if ready else 0
+        wanted = self._room if self._caught_up else 0
         if wanted > self._credit_told and self._presence.slowed(now):
             return
         if self._presence.welcomed and wanted != self._credit_told and self.replica is not None:
@@ -650,7 +702,7 @@ class Session:
             return "busy"
         if self.replica is None or self.replica.behind:
             return "catching-up"
-        return "paused" if self._leaving.finishing else "idle"
+        return "paused" if self._leaving.finishing or self._paused else "idle"
 
     # The end.
 

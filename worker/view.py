@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,3 +25,11 @@ class View:
     given: int = 0
     """bytes that peers got from us"""
     idle_because: str = ""
+    paused: str = ""
+    """why no tasks are taken, empty while they are"""
+    leaving: str = ""
+    """what is still to be done before we leave, empty while we stay"""
+    starting: bool = False
+    """whether evaluation has still to begin for the first time"""
+    seconds_left: float | None = field(default=None, compare=False)
+    """until the tasks at hand are finished, by the pace so far"""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from worker import config_command
+from worker import config_command, control_command
 
 commands = typer.Typer(
     help="Look after the workers of this machine.",
@@ -14,6 +14,7 @@ commands = typer.Typer(
 
 def register(app: typer.Typer) -> None:
     """Add `worker` to the `shoal` command."""
+    control_command.register(commands)
     config_command.register(commands)
     app.add_typer(commands, name="worker")
 

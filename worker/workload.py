@@ -20,6 +20,7 @@ from worker.evaluation.jobs import Evaluation, EvaluationJob
 from worker.leases import MOST_HELD, Lease, Leases, unfit
 from worker.limits import TASK_SECONDS
 from worker.outbox import MOST_BYTES, Outbox
+from worker.pace import Tempo
 from worker.replica import Replica, Standing
 from worker.results import NoResultError, result_of
 
@@ -60,6 +61,7 @@ class Workload:
         self._looked = math.inf
         """when `proceed` was called last"""
         self._replica = following
+        self._tempo = Tempo()
         self._given_back: set[int] = set()
         """tasks whose results that are out are all that will ever come"""
 
@@ -81,7 +83,9 @@ class Workload:
         deeds: list[Deed] = []
         passed = max(0.0, min(now - self._looked, LONGEST_LOOK))
         self._looked = now
-        for lease in self.leases.running:
+        if running := self.leases.running:
+            self._tempo.worked(passed)
+        for lease in running:
             lease.worked += passed
             if lease.worked >= self._task_seconds and not lease.ending:
                 text = f"not over after {self._task_seconds:,.0f} s (--task-limit)"
@@ -108,7 +112,9 @@ class Workload:
         self.done += over
         self.steps += int(evaluation.lengths.sum())
         per_member = lease.task.episodes if lease.task.kind == "members" else 1
-        self.episodes += evaluation.returns.size * per_member
+        episodes = evaluation.returns.size * per_member
+        self.episodes += episodes
+        self._tempo.finished(episodes)
         try:
             said = self._keep(result_of(lease.task, evaluation), now)
         except NoResultError as error:
@@ -175,6 +181,18 @@ class Workload:
         for task in self._given_back | ending:
             named.pop(task, None)
         return tuple(named.values())[:MOST_HELD]
+
+    @property
+    def seconds_left(self) -> float | None:
+        """That what runs may take still; None while no pace is known."""
+        return self._tempo.left(sum(self._episodes_left(lease) for lease in self.leases.running))
+
+    def _episodes_left(self, lease: Lease) -> int:
+        task = lease.task
+        directions = task.count - lease.finished
+        if task.kind != "members":
+            return directions
+        return directions * self._spec.members_per_direction * task.episodes
 
     def welcomed(self, now: float) -> None:
         """A coordinator began our session anew, and may lack our results.

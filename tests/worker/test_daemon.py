@@ -535,7 +535,7 @@ async def test_interrupts_finish_first_and_hand_back_second(
         assert (running.task, running.cause) == (held[0].task, "handed-back")
         code, output = await ends(started)
         assert code == 0
-        assert "press Ctrl-C again" in output
+        assert "Ctrl-C again hands it back" in output
         assert "handed 1 task back and left" in output
         assert "Traceback" not in output
         assert (await coordinator.hears(messages.Bye)).reason == "left"

@@ -62,6 +62,7 @@ async def test_two_workers_that_make_one_home_at_once_are_two_sessions_of_one_ke
                     worker.kill()
             said = [(await worker.communicate())[0].decode() for worker in workers]
     assert not any("Traceback" in words or "refused" in words for words in said), said
-    (key,) = home.iterdir()
+    key, places = sorted(home.iterdir())
+    assert sorted(path.name for path in places.iterdir()) == ["worker-2.lock", "worker.lock"]
     assert key.name == "worker.key" and key.stat().st_mode & 0o777 == 0o600
     assert list(scratch.iterdir()) == []

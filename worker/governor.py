@@ -1,0 +1,70 @@
+"""Decides whether a worker takes tasks, and when it leaves, of all that a volunteer wants. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from worker.control import Request
+from worker.permission import Permission, Readings, Terms
+from worker.spans import shown
+from worker.view import View
+from worker.wishes import NOTHING, Wishes
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What holds from now on: why no tasks are taken, and why the worker leaves once those that run
+    are finished; both empty where that is not so."""
+
+    paused: str = ""
+    leave: str = ""
+
+
+class Governor:
+    """The volunteer's terms and words, held against the clock and what the machine tells.
+
+    Attributes:
+        wishes: the volunteer's latest words.
+    """
+
+    def __init__(self, terms: Terms, wishes: Wishes, now: float) -> None:
+        """`now`: when the worker began, by the clock that `look` gets."""
+        self.wishes = wishes
+        self._terms = terms
+        self._permission = Permission(terms)
+        self._began = now
+        self._worked: float | None = None
+
+    def look(
+        self, readings: Readings, view: View, unix: float, local: datetime, now: float
+    ) -> Course:
+        """What holds at this moment: `unix` and `local` by the clock of the machine, which may be
+        set; `now` in seconds that never go back."""
+        if self.wishes.paused and not self.wishes.pausing(unix):
+            self.wishes = NOTHING
+        paused = self.wishes.reason(unix) or self._permission.judge(readings, local, now)
+        return Course(paused, self._why_leave(view, bool(paused), unix, now))
+
+    def told(self, request: Request, unix: float) -> Wishes:
+        """What the volunteer wants from now on, after these words."""
+        if request.word == "pause":
+            return self.wishes.pause(request.seconds, unix)
+        if request.word == "finish":
+            return self.wishes.finish(unix)
+        return NOTHING if request.word == "resume" else self.wishes
+
+    def _why_leave(self, view: View, paused: bool, unix: float, now: float) -> str:
+        terms = self._terms
+        if self.wishes.finished:
+            return "told to finish"
+        if terms.until is not None and terms.until.over(unix, now - self._began):
+            return f"--until {terms.until.text} is reached"
+        if terms.most_tasks is not None and view.done >= terms.most_tasks:
+            return f"--max-tasks {terms.most_tasks:,} is reached"
+        if terms.exit_when_idle is not None:
+            if paused or view.starting or view.running or self._worked is None:
+                self._worked = now
+            elif now - self._worked >= terms.exit_when_idle:
+                return f"idle for {shown(terms.exit_when_idle)} (--exit-when-idle)"
+        return ""
