@@ -40,7 +40,7 @@ def register(app: typer.Typer) -> None:
         help="Show, export and import the keys that this machine takes part with.",
         no_args_is_help=True,
     )
-    commands.command(name="show")(show)
+    commands.command(name="show", epilog="Example: shoal identity show")(show)
     commands.command(
         name="export",
         epilog="Example: shoal identity export me.key. The passphrase is asked for, or is "

@@ -58,10 +58,11 @@ def register(app: typer.Typer) -> None:
     keys = typer.Typer(
         help="Show, back up, restore and rotate the keys that lead runs.", no_args_is_help=True
     )
-    keys.command(name="show")(key_show)
-    keys.command(name="backup")(key_backup)
-    keys.command(name="restore")(key_restore)
-    keys.command(name="rotate")(key_rotate)
+    one = "runs/cartpole-1a2b3c4d"
+    keys.command(name="show", epilog=f"Example: shoal key show {one}")(key_show)
+    keys.command(name="backup", epilog=f"Example: shoal key backup {one} my.key")(key_backup)
+    keys.command(name="restore", epilog=f"Example: shoal key restore {one} my.key")(key_restore)
+    keys.command(name="rotate", epilog=f"Example: shoal key rotate {one}")(key_rotate)
     app.add_typer(keys, name="key")
 
 
