@@ -38,7 +38,7 @@ SLOWED = 0.1
 KILL_EVERY = 10.0
 """Seconds."""
 LOOK_SECONDS = 0.2
-RUN = ("CartPole-v1", "--population", "256", "--learning-rate", "0.05")
+RUN = ("CartPole-v1", "--population", "256", "--learning-rate", "0.003")
 """Steps so small that the target takes half a minute or more."""
 
 
