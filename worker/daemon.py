@@ -426,10 +426,9 @@ class Daemon:
         self._evaluators.prepare(self.settings.children)
 
     async def _start_evaluators(self, spec: RunSpec) -> None:
-        evaluators, epoch = self._evaluators, self._the_session.handshake.epoch
+        evaluators = self._evaluators
         assert evaluators is not None
-        assert epoch is not None
-        self._console.say(preflight.accepted(epoch))
+        self._console.say(preflight.accepted())
         try:
             await evaluators.start(
                 spec,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from protocol.address import Address
 from protocol.greeting import CLIENT_VERSION
-from protocol.messages import Epoch
 from protocol.spec import PROTOCOL_VERSION, RunSpec
 
 
@@ -23,22 +22,23 @@ def proof(address: Address) -> str:
     return "TLS, with a certificate of an authority that this machine trusts"
 
 
-def accepted(epoch: Epoch) -> str:
+def accepted() -> str:
     """This version may take part."""
-    return (
-        f"version {CLIENT_VERSION} is accepted (protocol {PROTOCOL_VERSION}, "
-        f"{epoch.minimum_client[:20]} or later)"
-    )
+    return f"version {CLIENT_VERSION} is accepted (protocol {PROTOCOL_VERSION})"
+
+
+TESTED = "its trial episodes"
+"""Words of the line that tells of them."""
 
 
 def tested(spec: RunSpec, numeric_class: bytes) -> str:
     """The run's environment is here, and what its trial episodes told."""
     if not numeric_class:
         return (
-            f"{spec.environment.id} is here; its trial episodes went otherwise when they were "
+            f"{spec.environment.id} is here; {TESTED} went otherwise when they were "
             "played again, so others can't confirm returns of it exactly"
         )
     return (
-        f"{spec.environment.id} is here; its trial episodes, played twice, agree "
+        f"{spec.environment.id} is here; {TESTED}, played twice, agree "
         f"(class {numeric_class.hex()[:8]})"
     )

@@ -312,6 +312,11 @@ class Session:
 
     # What is seen.
 
+    @property
+    def settled(self) -> bool:
+        """Whether the coordinator has taken us, and has heard all that we tried."""
+        return self._presence.welcomed and not self._trial.unheard
+
     def view(self, now: float, broker: float = 0.0) -> View:
         """What the volunteer may want to know; `broker`: after how many seconds it answers."""
         following, work = self.replica, self.workload

@@ -124,14 +124,13 @@ class Wizard:
 
     def _confirm(self, visited: Visit, *, checked: bool) -> None:
         """Show who leads; where no join line of the host's said so, people compare the key."""
-        assert visited.epoch is not None
         assert visited.spec is not None
         spec = visited.spec
         print(
             f"  run {visited.address.run}: {harmless(spec.environment.id)}, "
             f"{spec.size:,} parameters"
         )
-        print(f"  {preflight.accepted(visited.epoch)}")
+        print(f"  {preflight.accepted()}")
         if checked:
             print(f"  led by the key {visited.address.fingerprint}, as the join line says")
             return
