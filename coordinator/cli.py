@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coordinator import invite_command, plot_command, pool_command, presets_command
+from coordinator.dashboard import options as dashboards
+from coordinator.dashboard.opening import opened
 from coordinator.flags import (
     Episodes,
     Hidden,
@@ -204,6 +206,9 @@ def host(
     keep_returns: Annotated[
         bool, typer.Option("--keep-returns", help="Keep every accepted result in the log for good.")
     ] = False,
+    dashboard: dashboards.Port = None,
+    dashboard_bind: dashboards.Bind = None,
+    dashboard_token_file: dashboards.TokenFile = None,
     run_dir: RunDir = None,
     objective: Objective = None,
     parameters: Parameters = None,
@@ -249,6 +254,7 @@ def host(
     registry.allow(modules)
     delegates = tuple(map(digest_of, delegate)) if delegate is not None else None
     console = Console(events=not quiet)
+    watched = dashboards.choice(dashboard, dashboard_bind, dashboard_token_file)
     if standby is not None:
         asked: dict[str, Any] = {
             "ENV": source,
@@ -272,7 +278,7 @@ def host(
             **{f"{section} settings": values for section, values in flags.items()},
         }
         _refuse_beside_standby([name for name, value in asked.items() if value is not None])
-        _stand_by(standby, run_dir, key, home, patience, proxy, console, as_json)
+        _stand_by(standby, run_dir, key, home, patience, proxy, console, as_json, watched, modules)
         return
     if take_over and resume is None:
         raise ShoalError("--take-over goes on with a run: give its directory with --resume")
@@ -303,7 +309,7 @@ def host(
         "tls_key": tls_key and str(tls_key.absolute()),
     }
     choice = replace(known, **{name: value for name, value in given.items() if value is not None})
-    leading = _host(run, choice, proxy, console, take_over, patience, announce)
+    leading = _host(run, choice, proxy, console, take_over, patience, announce, watched, modules)
     _lead_to_the_end(run, console, leading, as_json)
 
 
@@ -329,6 +335,8 @@ async def _host(
     take_over: bool,
     patience: float,
     announce: bool,
+    watched: dashboards.Choice | None,
+    modules: tuple[str, ...],
 ) -> Outcome:
     """Lead the run over the chosen broker, which starts while the run's state is loaded."""
     from coordinator.broker.provide import is_external, is_secured, provide
@@ -362,16 +370,19 @@ async def _host(
                 reached.set()
                 console.follow(standby.version, standby.goal)
 
+            listeners = Listeners(console.event, console.update, follow, ready)
+            watching = opened(watched, run.id, run.directory.path, modules, console.say)
             try:
-                return await lead(
-                    run,
-                    course,
-                    provided.address,
-                    Listeners(console.event, console.update, follow, ready),
-                    owns_broker=not is_external(choice),
-                    take_over=take_over,
-                    patience=patience,
-                )
+                async with watching as beside:
+                    return await lead(
+                        run,
+                        course,
+                        provided.address,
+                        beside(listeners, join),
+                        owns_broker=not is_external(choice),
+                        take_over=take_over,
+                        patience=patience,
+                    )
             except UnreachableError:
                 if not reached.is_set():  # a mistyped address is none to come back to
                     run.directory.remember(before)
@@ -423,6 +434,8 @@ def _stand_by(
     proxy: str | None,
     console: Console,
     as_json: bool,
+    watched: dashboards.Choice | None,
+    modules: tuple[str, ...],
 ) -> None:
     """Follow somebody's run, and lead it when it is our turn."""
     from coordinator.history.keys import home_key
@@ -454,7 +467,10 @@ def _stand_by(
                 f"we lead now; volunteers join with:  {join_line(url, run, root)}"
             ),
         )
-        return await stand_by(run, root, identity, where, address, listeners, patience)
+        line = join_line(url, run, root)
+        async with opened(watched, run, where, modules, console.say) as beside:
+            told = beside(listeners, line)
+            return await stand_by(run, root, identity, where, address, told, patience)
 
     again = f"host --standby {address} --run-dir {where}"
     try:
@@ -475,6 +491,9 @@ def demo(
     ] = "CartPole-v1",
     workers: Annotated[int, typer.Option(min=1, max=256, help="Worker processes.")] = 2,
     broker: Annotated[str, typer.Option(help="embedded or mosquitto.")] = "embedded",
+    dashboard: dashboards.Port = None,
+    dashboard_bind: dashboards.Bind = None,
+    dashboard_token_file: dashboards.TokenFile = None,
     run_dir: RunDir = None,
     name: Name = None,
     seed: Seed = None,
@@ -517,6 +536,7 @@ def demo(
     if broker not in ("embedded", "mosquitto"):
         raise ShoalError(f"--broker {broker!r}: the demo starts its own, embedded or mosquitto")
     flags = spec_values(locals())
+    watched = dashboards.choice(dashboard, dashboard_bind, dashboard_token_file)
     modules = granted(allow_module)
     registry.allow(modules)
     spec, first, told = compose(source, flags, assignments or [], modules, pool, init, preset)
@@ -537,6 +557,7 @@ def demo(
         on_event=console.event,
         on_update=console.update,
         on_ready=lambda join: console.say(f"more workers of this machine may join with:  {join}"),
+        dashboard=opened(watched, run.id, run.directory.path, modules, console.say),
     )
     _lead_to_the_end(run, console, training, as_json)
 

@@ -6,8 +6,10 @@ import asyncio
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
+from coordinator.dashboard.opening import Beside
 from coordinator.host import Run, join_command, load
 from coordinator.progress import Outcome, Progress
 from protocol.address import parse_address
@@ -28,11 +30,12 @@ async def demo(
     on_event: Callable[[str], None],
     on_update: Callable[[Progress], None],
     on_ready: Callable[[str], None],
+    dashboard: AbstractAsyncContextManager[Beside],
 ) -> Outcome:
     """Train on this machine until the run ends; whatever was started is gone afterwards.
 
     `allowed` modules may register environments on the workers. `on_ready` gets the command that
-    more workers of this machine can join with.
+    more workers of this machine can join with. `dashboard` makes listeners tell others, too.
 
     Raises `ShoalError` where the broker or the last worker ends before the run does.
     """
@@ -53,9 +56,13 @@ async def demo(
         from coordinator.hosting import Listeners, lead
 
         listeners = Listeners(on_event, on_update, on_ready=lambda: on_ready(join))
-        leading = asyncio.ensure_future(
-            lead(run, course, parse_address(url), listeners, owns_broker=True)
-        )
+
+        async def leads() -> Outcome:
+            async with dashboard as beside:
+                told = beside(listeners, join)
+                return await lead(run, course, parse_address(url), told, owns_broker=True)
+
+        leading = asyncio.ensure_future(leads())
         watching = asyncio.ensure_future(_watch(broker_process, volunteers, logs))
         done, _ = await asyncio.wait({leading, watching}, return_when=asyncio.FIRST_COMPLETED)
         if leading not in done:

@@ -51,6 +51,21 @@ class Listeners:
     on_lead: Callable[[Server | None], None] = lambda server: None
 
 
+def both(first: Listeners, second: Listeners) -> Listeners:
+    """Listeners of which the first hear everything first."""
+
+    def told(name: str) -> Callable[..., None]:
+        tell, tell_too = getattr(first, name), getattr(second, name)
+
+        def tell_both(*what: Any) -> None:
+            tell(*what)
+            tell_too(*what)
+
+        return tell_both
+
+    return Listeners(*(told(field.name) for field in dataclasses.fields(Listeners)))
+
+
 async def lead(
     run: Run,
     course: Course,
