@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from coordinator.broker.address import outward
 from protocol.errors import ShoalError
-from protocol.nearby import LONGEST_NAME, SERVICE, Nearby, announced, networks
+from protocol.nearby import LONGEST_NAME, SERVICE, Nearby, announced, hush, networks
 
 if TYPE_CHECKING:
     from zeroconf import ServiceInfo
@@ -56,6 +56,8 @@ def _announce(what: Nearby, bind: str) -> Any:
     where = networks() or (InterfaceChoice.All if bind in ("0.0.0.0", "::", "") else [here])
     version = IPVersion.V6Only if ":" in here else IPVersion.V4Only
     network = Zeroconf(interfaces=where, ip_version=version)
+    if network.loop is not None:
+        hush(network.loop)
     try:
         network.register_service(service, allow_name_change=True)
     except BaseException:

@@ -1,7 +1,9 @@
-"""What a run says of itself on the local network (mDNS, DNS-SD), and how it is read. Pure."""
+"""What a run says of itself on the local network (mDNS, DNS-SD), and how it is read."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -61,6 +63,12 @@ def heard(properties: Mapping[bytes, bytes | None]) -> Nearby | None:
         return None
     shown = "".join(character if character.isprintable() else "?" for character in text[:100])
     return Nearby(address, shown, properties.get(b"asks") == b"token")
+
+
+def hush(loop: asyncio.AbstractEventLoop) -> None:
+    """Let nothing be written of what the library makes of a stranger's packets, in its loop."""
+    logging.getLogger("zeroconf").setLevel(logging.CRITICAL + 1)
+    loop.set_exception_handler(lambda _, context: None)
 
 
 def networks(environment: Mapping[str, str] = os.environ) -> list[str] | None:
