@@ -15,6 +15,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from protocol.address import parse_address
 from protocol.errors import ShoalError
 
 LARGEST_FILE = 64 * 1024
@@ -132,6 +133,15 @@ def read(
     return found
 
 
+def beside(said: Mapping[str, Value], url: str | None) -> dict[str, Value]:
+    """What a file says to somebody who joins at `url`, which was said elsewhere: a token that it
+    has beside an address is for that broker, and no other one gets to see what it is there."""
+    own = said.get("url")
+    if url is None or own is None or _broker(url) == _broker(str(own)):
+        return dict(said)
+    return {name: value for name, value in said.items() if name != "invite"}
+
+
 def judged(option: Option, value: Any, checks: Mapping[str, Check], where: str) -> Value:
     """A value that its option may have. Raises ShoalError that says where it is."""
     if option.kind is str and not option.choices and type(value) in (int, float):
@@ -222,6 +232,11 @@ def toml(value: Value) -> str:
     if isinstance(value, list):
         return f"[{', '.join(toml(item) for item in value)}]"
     return repr(value)
+
+
+def _broker(url: str) -> tuple[str, int]:
+    address = parse_address(url)
+    return address.host, address.port
 
 
 def _option(name: str, hint: Any, default: Any) -> Option:

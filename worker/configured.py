@@ -11,7 +11,17 @@ import typer
 from typer.core import TyperCommand
 
 from protocol.errors import ShoalError
-from worker.configuration import LARGEST_FILE, PREFIX, Check, Option, Value, judged, parsed, read
+from worker.configuration import (
+    LARGEST_FILE,
+    PREFIX,
+    Check,
+    Option,
+    Value,
+    beside,
+    judged,
+    parsed,
+    read,
+)
 from worker.home import configuration_file, home_of
 
 
@@ -31,8 +41,9 @@ def configured(options: tuple[Option, ...], checks: Mapping[str, Check]) -> type
             given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
             if not ctx.resilient_parsing and not given.get("help"):
                 path = file_of(given.get("config"), given.get("home"), os.environ)
-                ctx.default_map = load(path, options, checks)
+                said = load(path, options, checks)
                 judge_environment(options, checks, os.environ)
+                ctx.default_map = beside(said, given.get("url") or os.environ.get("SHOAL_JOIN"))
             return super().parse_args(ctx, args)
 
     return Configured

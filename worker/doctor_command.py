@@ -15,7 +15,7 @@ import typer
 from protocol.errors import ShoalError
 from worker.amounts import cores_granted, usable_cores
 from worker.config_command import settled
-from worker.configuration import Option, Value, options_of
+from worker.configuration import Option, Value, beside, options_of
 from worker.configured import file_of, judge_environment, load
 from worker.findings import Finding, healthy, lines, plain
 from worker.home import home_of
@@ -75,8 +75,8 @@ async def _all(url: str | None, home: Path | None, config: Path | None) -> Async
     values: dict[str, Value | None] = {}
     try:
         file = file_of(config, home, os.environ)
-        values = _values(file)
         said = load(file, _options(), CHECKS)
+        values = _values(beside(said, url))
         yield machine.configuration(file, len(said), secret="invite" in said or "@" in str(said))
     except ShoalError as error:
         yield Finding("configuration", "fail", str(error))
@@ -123,10 +123,10 @@ def _settings(url: str, values: dict[str, Value | None]) -> Settings:
     return Settings(address, name=name, allowed=allowed, lanes=1, private=private)
 
 
-def _values(file: Path) -> dict[str, Value | None]:
+def _values(said: dict[str, Value]) -> dict[str, Value | None]:
     options = _options()
     judge_environment(options, CHECKS, os.environ)
-    found = settled(options, dict(os.environ), load(file, options, CHECKS))
+    found = settled(options, dict(os.environ), said)
     return {name: value for name, (value, _) in found.items()}
 
 

@@ -17,6 +17,7 @@ from worker.configuration import (
     ELSEWHERE,
     Option,
     Value,
+    beside,
     changed,
     judged,
     named,
@@ -157,6 +158,15 @@ def test_numbers_may_be_written_where_texts_are_due():
 def test_what_is_typed_becomes_what_the_option_has(key, text, value):
     option = named(key, OPTIONS)
     assert judged(option, parsed(option, text), CHECKS, "here") == value
+
+
+def test_a_token_goes_to_the_broker_alone_that_it_is_kept_for():
+    said = {"url": "mqtts://host:8883/test-00000000", "invite": TOKEN, "cores": "1"}
+    assert beside(said, None) == said
+    assert beside(said, "mqtts://host") == said
+    for other in ("mqtts://host:1", "mqtts://other", "mqtt://host"):
+        assert beside(said, other) == {"url": said["url"], "cores": "1"}
+    assert beside({"invite": TOKEN}, "mqtts://host") == {"invite": TOKEN}
 
 
 def test_who_says_an_option_is_told_and_secrets_are_not():

@@ -30,7 +30,7 @@ from worker.evaluation.memory import shown
 from worker.view import View
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("numba", "gymnasium", "torch", "rich", "coordinator", "aiomqtt", "numpy")
+HEAVY = ("numba", "gymnasium", "torch", "rich", "coordinator", "aiomqtt", "numpy", "zeroconf")
 
 
 def shoal(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
