@@ -26,7 +26,8 @@ from protocol.kept_json import DamagedJson, read_json
 Mode = Literal["open", "invite", "list"]
 MODES: tuple[Mode, ...] = ("open", "invite", "list")
 SETTINGS, INVITES, ADMITTED = "admission.json", "invites.json", "admitted.jsonl"
-POOL_TOKEN = "pool.token"
+POOL_TOKEN, OWN_TOKEN = "pool.token", "own.token"
+OWN_LABEL, MOST_OWN = "the host's own workers", 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +175,28 @@ def pool_token(directory: Path) -> str:
     return kept.strip()
 
 
+def own_token(directory: Path, settings: Settings) -> str:
+    """The token that the host's own workers come in with at a broker of ours; empty: none is asked
+    for. Raises ShoalError.
+
+    With invites it is one of them, made where there is none yet or it was revoked; it lies in
+    `own.token`.
+    """
+    if settings.mode == "open":
+        return ""
+    if settings.mode == "list":
+        return pool_token(directory)
+    kept = _read(directory / OWN_TOKEN)
+    if kept is not None:
+        with contextlib.suppress(ShoalError):
+            id = Identity(seed_of(kept)).fingerprint
+            if any(one.id == id and not one.revoked for one in read_invites(directory)):
+                return kept.strip()
+    _, token = invite(directory, OWN_LABEL, MOST_OWN)
+    _write_text(directory / OWN_TOKEN, token + "\n")
+    return token
+
+
 def admitted_by(directory: Path) -> dict[str, list[str]]:
     """The workers' fingerprints that each invite has admitted so far, by its id."""
     found: dict[str, list[str]] = {}
@@ -193,6 +216,8 @@ class Admission:
     directory: Path
     run: str
     settings: Settings
+    own: set[str] = field(default_factory=set)
+    """fingerprints of the keys of the host's own workers, which are always let in"""
     _invites: dict[str, Invite] = field(default_factory=dict)
     _admitted: dict[str, list[str]] = field(default_factory=dict)
     _by: dict[str, str] = field(default_factory=dict)
@@ -228,7 +253,7 @@ class Admission:
         A worker that was let in once needs no proof any more, as long as its invite holds.
         """
         worker = fingerprint(worker_key)
-        if self.settings.mode == "open":
+        if self.settings.mode == "open" or worker in self.own:
             return ""
         if self.settings.mode == "list":
             if worker in self.settings.listed:

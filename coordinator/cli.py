@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,10 +51,13 @@ from coordinator.history.cli import this_command
 
 if TYPE_CHECKING:
     from coordinator.broker.provide import Provided
-    from coordinator.console import Console
+    from coordinator.console import Watching
     from coordinator.directory import BrokerChoice, RunDirectory
     from coordinator.host import Run
+    from coordinator.hosting import Listeners
+    from coordinator.local import LocalWorkers, Way
     from coordinator.progress import Outcome
+    from coordinator.server import Server
     from coordinator.standby import Standby
 
 STARTED = time.monotonic()
@@ -68,6 +72,10 @@ AllowModule = Annotated[
 ]
 RunDir = Annotated[Path | None, typer.Option(help="Where the run is kept; by default runs/<run>.")]
 AsJson = Annotated[bool, typer.Option("--json", help="End with one line of JSON on stdout.")]
+Plain = Annotated[
+    bool,
+    typer.Option("--plain", help="Plain lines, though the terminal could show the whole screen."),
+]
 Quiet = Annotated[
     bool,
     typer.Option("--quiet", help="Leave out the lines about workers and tasks, not the progress."),
@@ -209,6 +217,14 @@ def host(
     dashboard: dashboards.Port = None,
     dashboard_bind: dashboards.Bind = None,
     dashboard_token_file: dashboards.TokenFile = None,
+    local_workers: Annotated[
+        str,
+        typer.Option(
+            metavar="N|auto",
+            help="Workers of this machine, one core each, that end with the host; auto: all cores "
+            "but one. Their logs are in the run directory.",
+        ),
+    ] = "0",
     run_dir: RunDir = None,
     objective: Objective = None,
     parameters: Parameters = None,
@@ -239,11 +255,13 @@ def host(
     allow_module: AllowModule = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
+    plain: Plain = False,
 ) -> None:
     """Lead a run: hand out tasks, make the updates, until it ends or Ctrl-C."""
     from coordinator import host as runs
-    from coordinator.console import Console
+    from coordinator.console import open_console
     from coordinator.directory import BrokerChoice
+    from coordinator.local import usable_cores, wanted
     from protocol import registry
     from protocol.errors import ShoalError
     from protocol.identity import digest_of
@@ -253,7 +271,8 @@ def host(
     modules = granted(allow_module)
     registry.allow(modules)
     delegates = tuple(map(digest_of, delegate)) if delegate is not None else None
-    console = Console(events=not quiet)
+    workers = wanted(local_workers, usable_cores())
+    console = open_console(plain, not quiet)
     watched = dashboards.choice(dashboard, dashboard_bind, dashboard_token_file)
     if standby is not None:
         asked: dict[str, Any] = {
@@ -271,6 +290,7 @@ def host(
             "--tls-key": tls_key,
             "--delegate": delegate,
             "--keep-returns": keep_returns or None,
+            "--local-workers": workers or None,
             "--set": assignments,
             "--preset": preset,
             "--pool": pool,
@@ -309,7 +329,8 @@ def host(
         "tls_key": tls_key and str(tls_key.absolute()),
     }
     choice = replace(known, **{name: value for name, value in given.items() if value is not None})
-    leading = _host(run, choice, proxy, console, take_over, patience, announce, watched, modules)
+    hired = (workers, modules)
+    leading = _host(run, choice, proxy, console, take_over, patience, announce, watched, hired)
     _lead_to_the_end(run, console, leading, as_json)
 
 
@@ -331,16 +352,20 @@ async def _host(
     run: Run,
     choice: BrokerChoice,
     proxy: str | None,
-    console: Console,
+    console: Watching,
     take_over: bool,
     patience: float,
     announce: bool,
     watched: dashboards.Choice | None,
-    modules: tuple[str, ...],
+    hired: tuple[int, tuple[str, ...]],
 ) -> Outcome:
-    """Lead the run over the chosen broker, which starts while the run's state is loaded."""
+    """Lead the run over the chosen broker, which starts while the run's state is loaded.
+
+    `hired`: how many workers of this machine, and the modules that they may import.
+    """
     from coordinator.broker.provide import is_external, is_secured, provide
     from coordinator.host import join_command, leaders, load
+    from coordinator.local import LocalWorkers
 
     loading = asyncio.ensure_future(asyncio.to_thread(load, run, console.say))
     try:
@@ -351,42 +376,50 @@ async def _host(
         ):
             join = join_command(run, provided.public, is_secured(choice))
             console.say(f"run {run.id}: {run.spec.environment.id}, {run.spec.size:,} parameters")
-            course = await loading
-            console.go_on(course.recovered.progress)
-            before = run.directory.remembered()
-            run.directory.remember(provided.choice)
-            # Compiled code has been loaded in that thread.
-            from coordinator.hosting import Listeners, lead
-            from coordinator.leading import UnreachableError
+            way = partial(_way, run, provided, is_secured(choice), proxy, hired[1])
+            async with LocalWorkers(run.directory.path, way, console.event) as local:
+                console.employ(local)
+                for _ in range(hired[0]):
+                    await local.add()
+                course = await loading
+                console.go_on(course.recovered.progress, run.directory.path)
+                before = run.directory.remembered()
+                run.directory.remember(provided.choice)
+                # Compiled code has been loaded in that thread.
+                from coordinator.hosting import lead
+                from coordinator.leading import UnreachableError
 
-            reached = asyncio.Event()
+                reached = asyncio.Event()
 
-            def ready() -> None:
-                reached.set()
-                console.say(f"volunteers join with:  {join}")
-                begin_announcing()
+                def ready() -> None:
+                    reached.set()
+                    console.ready(join)
+                    begin_announcing()
 
-            def follow(standby: Standby) -> None:
-                reached.set()
-                console.follow(standby.version, standby.goal)
+                def follow(standby: Standby) -> None:
+                    reached.set()
+                    console.follow(standby.version, standby.goal)
 
-            listeners = Listeners(console.event, console.update, follow, ready)
-            watching = opened(watched, run.id, run.directory.path, modules, console.say)
-            try:
-                async with watching as beside:
-                    return await lead(
-                        run,
-                        course,
-                        provided.address,
-                        beside(listeners, join),
-                        owns_broker=not is_external(choice),
-                        take_over=take_over,
-                        patience=patience,
-                    )
-            except UnreachableError:
-                if not reached.is_set():  # a mistyped address is none to come back to
-                    run.directory.remember(before)
-                raise
+                listeners = _listeners(console, local, follow, ready)
+                watching = opened(watched, run.id, run.directory.path, hired[1], console.say)
+                try:
+                    async with watching as beside:
+                        outcome = await lead(
+                            run,
+                            course,
+                            provided.address,
+                            beside(listeners, join),
+                            owns_broker=not is_external(choice),
+                            take_over=take_over,
+                            patience=patience,
+                        )
+                except UnreachableError:
+                    if not reached.is_set():  # a mistyped address is none to come back to
+                        run.directory.remember(before)
+                    raise
+                if outcome.state != "paused":
+                    await local.let_go()
+                return outcome
     finally:
         await asyncio.wait((loading,))
         if loading.exception() is None:
@@ -395,7 +428,7 @@ async def _host(
 
 @contextlib.asynccontextmanager
 async def _announcing(
-    run: Run, provided: Provided, wanted: bool, console: Console
+    run: Run, provided: Provided, wanted: bool, console: Watching
 ) -> AsyncIterator[Callable[[], None]]:
     """Gives what announces the run on the local network, where others reach our broker."""
     from coordinator.admission import read_settings
@@ -415,6 +448,35 @@ async def _announcing(
         yield begin
 
 
+def _way(
+    run: Run, provided: Provided, asks: bool, proxy: str | None, modules: tuple[str, ...]
+) -> Way:
+    """How the host's own workers get into the run; `asks`: the broker wants to know them."""
+    from coordinator.admission import own_token, read_settings
+    from coordinator.local import way_in
+    from protocol.identity import fingerprint
+
+    where = run.directory.path
+    token = own_token(where, read_settings(where)) if asks else ""
+    root = fingerprint(run.root)
+    return replace(way_in(provided.for_workers, run.id, root, token, proxy), allowed=modules)
+
+
+def _listeners(
+    console: Watching,
+    local: LocalWorkers,
+    follow: Callable[[Standby], None],
+    ready: Callable[[], None],
+) -> Listeners:
+    from coordinator.hosting import Listeners
+
+    def lead(server: Server | None) -> None:
+        local.led(server)
+        console.lead(server)
+
+    return Listeners(console.event, console.update, follow, ready, console.measure, lead)
+
+
 def _refuse_beside_standby(given: list[str]) -> None:
     """A standby follows a run as it is, over the broker that the run is at."""
     from protocol.errors import ShoalError
@@ -432,7 +494,7 @@ def _stand_by(
     home: str,
     patience: float,
     proxy: str | None,
-    console: Console,
+    console: Watching,
     as_json: bool,
     watched: dashboards.Choice | None,
     modules: tuple[str, ...],
@@ -463,9 +525,9 @@ def _stand_by(
             on_event=console.event,
             on_update=console.update,
             on_follow=lambda standby: console.follow(standby.version, standby.goal),
-            on_ready=lambda: console.say(
-                f"we lead now; volunteers join with:  {join_line(url, run, root)}"
-            ),
+            on_ready=lambda: console.ready(join_line(url, run, root)),
+            on_metrics=console.measure,
+            on_lead=console.lead,
         )
         line = join_line(url, run, root)
         async with opened(watched, run, where, modules, console.say) as beside:
@@ -523,11 +585,12 @@ def demo(
     quiet: Annotated[
         bool, typer.Option("--quiet/--events", help="Leave out or show each event in the pool.")
     ] = True,
+    plain: Plain = False,
 ) -> None:
     """Train on this machine: a broker, a coordinator and workers as real processes."""
     from coordinator import demo as running
     from coordinator.composing import compose
-    from coordinator.console import Console
+    from coordinator.console import open_console
     from coordinator.host import prepare
     from protocol import registry
     from protocol.errors import ShoalError
@@ -541,7 +604,7 @@ def demo(
     registry.allow(modules)
     spec, first, told = compose(source, flags, assignments or [], modules, pool, init, preset)
     run = prepare(spec, run_dir, first=first)
-    console = Console(events=not quiet)
+    console = open_console(plain, not quiet)
     if told:
         console.say(told)
     console.say(
@@ -549,21 +612,13 @@ def demo(
         f"{workers} worker{'s' * (workers != 1)}; "
         "the first run on a machine compiles kernels for up to a minute"
     )
-    training = running.demo(
-        run,
-        workers,
-        broker,
-        modules,
-        on_event=console.event,
-        on_update=console.update,
-        on_ready=lambda join: console.say(f"more workers of this machine may join with:  {join}"),
-        dashboard=opened(watched, run.id, run.directory.path, modules, console.say),
-    )
+    showing = opened(watched, run.id, run.directory.path, modules, console.say)
+    training = running.demo(run, workers, broker, console, showing, modules)
     _lead_to_the_end(run, console, training, as_json)
 
 
 def _lead_to_the_end(
-    run: Run, console: Console, leading: Coroutine[Any, Any, Outcome], as_json: bool
+    run: Run, console: Watching, leading: Coroutine[Any, Any, Outcome], as_json: bool
 ) -> None:
     """Lead the run, and tell how it ended; a run that never began leaves nothing behind."""
     try:
@@ -578,7 +633,7 @@ def _lead_to_the_end(
 
 
 def _tell_the_end(
-    console: Console, where: Path, outcome: Outcome, again: str, as_json: bool
+    console: Watching, where: Path, outcome: Outcome, again: str, as_json: bool
 ) -> None:
     """Tell how a run ended; `again` is the command that goes on with one that has not."""
     from coordinator.host import summary, verdict

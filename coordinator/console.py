@@ -1,40 +1,91 @@
-"""What the host sees of a run: one live line on a terminal, plain lines elsewhere."""
+"""What the host sees of a run where it has no screen of its own: plain lines."""
 
 from __future__ import annotations
 
 import math
-import shutil
 import sys
 import time
-from typing import TextIO
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from coordinator.progress import Progress
 from protocol.figures import shown
 
-PLAIN_EVERY = 2.0
-"""Seconds between plain progress lines."""
+if TYPE_CHECKING:
+    from coordinator.local import LocalWorkers
+    from coordinator.server import Server
+
+PROGRESS_EVERY = 2.0
+"""Seconds between progress lines."""
+
+
+class Watching(Protocol):
+    """Where all goes that a person who leads a run is shown."""
+
+    def say(self, line: str) -> None:
+        """A line that stays."""
+
+    def event(self, line: str) -> None:
+        """Something that happened in the pool."""
+
+    def go_on(self, progress: Progress, directory: Path) -> None:
+        """The run in this directory counted so much before this process."""
+
+    def update(self, progress: Progress) -> None:
+        """The state of the run after an update."""
+
+    def measure(self, line: Mapping[str, Any]) -> None:
+        """A line of metrics."""
+
+    def follow(self, version: int, goal: int) -> None:
+        """How far a run is that somebody else leads."""
+
+    def ready(self, join: str) -> None:
+        """Workers can join, with this command."""
+
+    def lead(self, server: Server | None) -> None:
+        """We lead the run from now on; None: no more."""
+
+    def employ(self, workers: LocalWorkers) -> None:
+        """The workers of this machine, which a person may want more or fewer of."""
+
+    def clear(self) -> None:
+        """Leave the terminal as it was found."""
+
+    def close(self, progress: Progress) -> None:
+        """The last state, as a line that stays."""
+
+
+def open_console(plain: bool, events: bool, stream: TextIO | None = None) -> Watching:
+    """A screen where the terminal can show one, and `plain` lines are not asked for."""
+    stream = stream or sys.stderr
+    console = Console(stream, events)
+    if plain or not stream.isatty():
+        return console
+    from coordinator.screen.screen import Screen
+    from coordinator.screen.terminal import Terminal, suits
+
+    return Screen(console, Terminal(stream)) if suits(stream) else console
 
 
 class Console:
-    """Writes progress and events to `stream`; the live line is redrawn below the events."""
+    """Writes progress and events to `stream`, line by line."""
 
     def __init__(self, stream: TextIO | None = None, events: bool = True) -> None:
         self._stream = stream or sys.stderr
-        self._live = self._stream.isatty()
         self._events = events
-        self._drawn = False
         self._written = 0.0
         self._begin = time.monotonic()
         self._last = (self._begin, 0, 0)
         self._rates = (0.0, 0.0)
 
-    def go_on(self, progress: Progress) -> None:
+    def go_on(self, progress: Progress, directory: Path) -> None:
         """What counted before this process is no speed of it."""
         self._last = (time.monotonic(), progress.episodes, progress.steps)
 
     def say(self, line: str) -> None:
         """A line that stays."""
-        self.clear()
         print(line, file=self._stream, flush=True)
 
     def event(self, line: str) -> None:
@@ -43,36 +94,44 @@ class Console:
             self.say(f"{time.strftime('%H:%M:%S')} {line}")
 
     def update(self, progress: Progress) -> None:
-        """The state of the run after an update."""
+        """The state of the run after an update, now and then."""
         now = time.monotonic()
         if self._due(now):
-            self._show(self._line(progress, now), now)
+            self.say(self._line(progress, now))
+
+    def measure(self, line: Mapping[str, Any]) -> None:
+        """It is in the run directory."""
 
     def follow(self, version: int, goal: int) -> None:
         """How far a run is that somebody else leads."""
         now = time.monotonic()
         if self._due(now):
             behind = f", {goal - version:,} behind" if goal > version else ""
-            self._show(f"{now - self._begin:.1f} s  following: version {version:,}{behind}", now)
+            self.say(f"{now - self._begin:.1f} s  following: version {version:,}{behind}")
 
-    def _due(self, now: float) -> bool:
-        return self._live or now - self._written >= PLAIN_EVERY
+    def ready(self, join: str) -> None:
+        """Workers can join."""
+        self.say(f"volunteers join with:  {join}")
 
-    def _show(self, line: str, now: float) -> None:
-        self._written = now
-        if self._live:
-            self.clear()
-            width = shutil.get_terminal_size().columns - 1
-            self._stream.write(line[:width])
-            self._stream.flush()
-            self._drawn = True
-        else:
-            print(line, file=self._stream, flush=True)
+    def lead(self, server: Server | None) -> None:
+        """What happens comes by itself."""
+
+    def employ(self, workers: LocalWorkers) -> None:
+        """Nobody asks for more here."""
+
+    def clear(self) -> None:
+        """There is nothing to be taken away."""
 
     def close(self, progress: Progress) -> None:
-        """The last state, as a line that stays."""
-        line = self._line(progress, time.monotonic())
-        self.say(line)
+        """The last state."""
+        self.say(self._line(progress, time.monotonic()))
+
+    def _due(self, now: float) -> bool:
+        """Whether a line of progress is, which then counts as written."""
+        due = now - self._written >= PROGRESS_EVERY
+        if due:
+            self._written = now
+        return due
 
     def _line(self, progress: Progress, now: float) -> str:
         then, episodes, steps = self._last
@@ -95,9 +154,3 @@ class Console:
             f"workers {progress.workers}  {progress.wire_bytes_per_episode:.1f} bytes/episode"
             f"{busy}"
         )
-
-    def clear(self) -> None:
-        """Take the live line away, so that something else can be said."""
-        if self._drawn:
-            self._stream.write("\r\x1b[2K")
-            self._drawn = False

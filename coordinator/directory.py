@@ -50,7 +50,9 @@ _FILES = (
     "broker.crt",
     "broker.key",
     "admission.json",
+    "invites.json",
     "pool.token",
+    "own.token",
 )
 """All files that a run may put into its directory, but for the demo's logs."""
 SNAPSHOTS = "snapshots"
@@ -202,7 +204,8 @@ class RunDirectory:
         self.close()
         if not self._begun:
             for name in _FILES:
-                (self.path / name).unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    (self.path / name).unlink(missing_ok=True)
             for folder in (SNAPSHOTS, board.FOLDER):
                 shutil.rmtree(self.path / folder, ignore_errors=True)
             with contextlib.suppress(OSError):  # not empty: somebody's files, or logs worth reading

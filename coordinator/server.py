@@ -39,6 +39,7 @@ from coordinator.pool.events import (
     Kept,
     Left,
     Paused,
+    Rely,
     Resumed,
     SendAcknowledge,
     SendTask,
@@ -68,7 +69,7 @@ from protocol.clock import now
 from protocol.envelope import open_plain
 from protocol.errors import ShoalError
 from protocol.frozen import Frozen
-from protocol.identity import fingerprint, new_session
+from protocol.identity import fingerprint, new_session, worker_id
 from protocol.link import Link, Will, client_id
 from protocol.messages import Phase, RunState
 from protocol.packing import WireError
@@ -167,7 +168,8 @@ class Server:
             trust=trust,
         )
         self._tallies = Tallies()
-        self._peers = Peers(leader, Admission.of(directory.path, leader.run), self._make_room)
+        self._admission = Admission.of(directory.path, leader.run)
+        self._peers = Peers(leader, self._admission, self._make_room)
         self._lines = Lines(on_event, now)
         self._say = self._lines.say
         self._tasks = Tasks(self._fail)
@@ -317,6 +319,13 @@ class Server:
             case _:
                 self._decide(order)
                 self._beat()
+
+    def rely_on(self, public_key: bytes) -> None:
+        """The key is of a worker of the host's own: it is let in, whoever else may come, and its
+        word holds against all others'."""
+        self._admission.own.add(fingerprint(public_key))
+        if worker_id(public_key) not in self._pool.trust.trusted:
+            self._decide(Rely(worker_id(public_key)))
 
     def overview(self) -> Overview:
         """How the run stands at this moment."""

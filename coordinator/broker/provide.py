@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from coordinator import admission
-from coordinator.broker.address import is_loopback, outward
+from coordinator.broker.address import inward, is_loopback, outward
 from coordinator.broker.advice import Advice
 from coordinator.broker.choose import RunningBroker, open_broker
 from coordinator.broker.embedded import EmbeddedBroker
@@ -36,6 +36,17 @@ class Provided:
     """its URL for others; may have the host's credentials, which no join line shows"""
     choice: BrokerChoice
     """what to ask for next time, to have the same one"""
+
+    @property
+    def for_workers(self) -> Address:
+        """Where workers of this machine reach it: at a broker of ours that others reach, too, the
+        host's way in takes the host alone."""
+        if not is_secured(self.choice):
+            return self.address
+        public = parse_address(self.public)
+        if public.tls and public.certificate is None:
+            return public  # its certificate is for that name
+        return replace(public, host=inward(self.choice.bind))
 
 
 def is_external(choice: BrokerChoice) -> bool:
