@@ -51,7 +51,6 @@ from coordinator.history.cli import this_command
 
 if TYPE_CHECKING:
     from coordinator.broker.provide import Provided
-    from coordinator.console import Watching
     from coordinator.directory import BrokerChoice, RunDirectory
     from coordinator.host import Run
     from coordinator.hosting import Listeners
@@ -59,6 +58,7 @@ if TYPE_CHECKING:
     from coordinator.progress import Outcome
     from coordinator.server import Server
     from coordinator.standby import Standby
+    from coordinator.watching import Watching
 
 STARTED = time.monotonic()
 
@@ -259,9 +259,9 @@ def host(
 ) -> None:
     """Lead a run: hand out tasks, make the updates, until it ends or Ctrl-C."""
     from coordinator import host as runs
-    from coordinator.console import open_console
     from coordinator.directory import BrokerChoice
     from coordinator.local import usable_cores, wanted
+    from coordinator.watching import open_console
     from protocol import registry
     from protocol.errors import ShoalError
     from protocol.identity import digest_of
@@ -590,8 +590,8 @@ def demo(
     """Train on this machine: a broker, a coordinator and workers as real processes."""
     from coordinator import demo as running
     from coordinator.composing import compose
-    from coordinator.console import open_console
     from coordinator.host import prepare
+    from coordinator.watching import open_console
     from protocol import registry
     from protocol.errors import ShoalError
     from protocol.installed import granted

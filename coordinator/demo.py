@@ -17,8 +17,8 @@ from protocol.address import parse_address
 from protocol.errors import ShoalError
 
 if TYPE_CHECKING:
-    from coordinator.console import Watching
     from coordinator.server import Server
+    from coordinator.watching import Watching
 
 BROKER_START = 20.0
 """Seconds that the broker may take to listen."""

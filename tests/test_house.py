@@ -110,7 +110,7 @@ def test_host_and_worker_of_a_builtin_policy_never_import_torch() -> None:
 def test_what_starts_the_demo_loads_no_compiled_kernels() -> None:
     # They take most of a second: the workers start first, and load theirs meanwhile.
     code = (
-        "import sys, shoal, coordinator.demo, coordinator.composing, coordinator.console\n"
+        "import sys, shoal, coordinator.demo, coordinator.composing, coordinator.watching\n"
         "sys.exit('imports numba' if 'numba' in sys.modules else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
