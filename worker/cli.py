@@ -160,6 +160,7 @@ def join(
     from worker.console import open_console
     from worker.daemon import Daemon, Settings
     from worker.limits import Limits
+    from worker.names import label_of
 
     allowed = granted(allow_module)
     registry.allow(allowed)
@@ -184,7 +185,8 @@ def join(
     identity = Identity.load_or_create(home_of(home) / "worker.key")
     console = open_console("quiet" if quiet else log_format.value)
     try:
-        place = take_place(home_of(home), name, console, by_hand=_is_by_hand())
+        label = name or label_of(identity.worker)
+        place = take_place(home_of(home), label, console, by_hand=_is_by_hand())
     except NotWanted as told:
         console.say(str(told), warning=True)
         raise typer.Exit(0) from None

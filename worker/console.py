@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal, Protocol, TextIO
 
+from worker.spans import shown
 from worker.view import View
 
 LIVE_EVERY = 0.5
@@ -73,7 +74,7 @@ class Rates:
 
 
 def status_line(view: View, rates: tuple[float, float]) -> str:
-    """The status in one line of ASCII."""
+    """The status in one line of ASCII, what matters most before what a narrow terminal cuts off."""
     tasks = f"{view.done} done, {view.running} running"
     if view.waiting:
         tasks += f", {view.waiting} waiting"
@@ -82,17 +83,27 @@ def status_line(view: View, rates: tuple[float, float]) -> str:
         parts.insert(0, view.leaving)
     elif view.paused and view.running:
         parts.insert(0, f"{view.paused}, once the tasks at hand are finished")
+    if view.idle_because:
+        parts.append(f"idle: {view.idle_because}{_next(view.next_in)}")
     if view.done:
         parts.append(f"{short(rates[0])} evaluations/s, {short(rates[1])} steps/s")
         answered = f"{view.accepted} accepted, {view.late} late, {view.duplicate} duplicate"
         parts.append(answered + (f", {view.refused} refused" if view.refused else ""))
+    if view.counted:
+        updates = f"{view.counted:,} update{'s' * (view.counted != 1)}"
+        parts.append(f"counted in {updates}, {100.0 * view.share:.2g} % of all members")
     if view.unanswered > 1:
         parts.append(f"{view.unanswered} unanswered")
     if view.given:
         parts.append(f"{short(view.given)}B given to peers")
-    if view.idle_because:
-        parts.append(f"idle: {view.idle_because}")
     return " | ".join(parts)
+
+
+def _next(seconds: float | None) -> str:
+    """When the next update comes, where that is worth a word."""
+    if seconds is None:
+        return ""
+    return f"; next in about {shown(seconds)}" if seconds >= 0.5 else "; the next is due"
 
 
 def short(value: float) -> str:

@@ -33,7 +33,7 @@ def register(commands: typer.Typer) -> None:
         (status, "shoal worker status --json"),
         (pause, "shoal worker pause --for 2h"),
         (resume, "shoal worker resume"),
-        (finish, "shoal worker finish --name worker-2"),
+        (finish, "shoal worker finish --name calm-otter"),
         (leave, "shoal worker leave --pid 1234"),
         (policy, "shoal worker policy --save mine.safetensors, then shoal play mine.safetensors"),
     ):

@@ -193,10 +193,16 @@ class Daemon:
 
     def has_read(self, readings: Readings) -> None:
         """Let evaluation processes have what the rest of the worker leaves of its memory."""
-        limit, evaluators = self.settings.terms.memory, self._evaluators
-        if limit is not None and evaluators is not None and evaluators.memory_limit is not None:
-            most = memory_of_child(limit, readings, self.settings.children)
-            evaluators.memory_limit = min(self.settings.memory_limit or most, most)
+        if self._evaluators is not None and self.settings.terms.memory is not None:
+            self._evaluators.memory_limit = self._memory_of_child(readings)
+
+    def _memory_of_child(self, readings: Readings) -> int | None:
+        """Bytes that each evaluation process may take; None for a fair part of what is free."""
+        each, whole = self.settings.memory_limit, self.settings.terms.memory
+        if whole is None:
+            return each
+        most = memory_of_child(whole, readings, self.settings.children)
+        return min(each or most, most)
 
     def say(self, text: str, warning: bool = False) -> None:
         """A line for the volunteer."""
@@ -419,7 +425,7 @@ class Daemon:
 
         self._evaluators = Evaluators(
             share=self.settings.cpu_share,
-            memory_limit=self.settings.memory_limit,
+            memory_limit=self._memory_of_child(Readings()),
             on_ready=self._on_ready,
             on_lost=lambda how: self._console.say(how, warning=True),
         )

@@ -85,13 +85,15 @@ def idle_because(
     finishing: bool,
     paused: str,
     slowed: float,
+    leased: bool,
     broker: float = 0.0,
 ) -> str:
     """Why nothing is being evaluated; empty while something is.
 
     `running`: tasks being evaluated; `ready`: whether evaluation has started; `finishing`: whether
     we leave; `paused`: why the volunteer has us take no tasks; `slowed`: seconds for which the host
-    wants to hear little; `broker`: after how many the broker answers.
+    wants to hear little; `leased`: whether updates come at a pace, so that who gets no task
+    waits for the next one; `broker`: after how many the broker answers.
     """
     if running:
         return ""
@@ -123,6 +125,8 @@ def idle_because(
         return "the update is being made"
     if broker >= SLOW_BROKER:
         return f"waiting for a task, over a broker that answers after {broker:.1f} s"
+    if leased:
+        return f"update {following.version} fully leased"
     return "waiting for a task"
 
 

@@ -65,6 +65,10 @@ class Outbox:
                 found += 1
         return found
 
+    def named(self, results: Iterable[ResultName]) -> list[Result]:
+        """Those of these that are here."""
+        return [self._entries[name].result for name in results if name in self._entries]
+
     @property
     def unsent(self) -> list[Result]:
         """What was not sent since it was made, or since a session began anew."""

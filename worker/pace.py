@@ -10,6 +10,10 @@ MEMORY = 60.0
 """Seconds of work after which what was before counts half."""
 UPDATES = 8
 """Updates whose distances in time are remembered."""
+AT_ONCE = 0.5
+"""Seconds after an update within which a task may be on its way."""
+OVERDUE = 3.0
+"""Distances after which an update did not come that something else than the pace decides."""
 
 
 class Tempo:
@@ -52,8 +56,12 @@ class Rhythm:
         self._came.append(now)
 
     def next_in(self, now: float) -> float | None:
-        """Seconds until the next one, 0 where it is overdue; None while no pace is known."""
+        """Seconds until the next one, 0 where it is due; None while no pace is known, or none is
+        kept."""
         if len(self._came) < 3:
             return None
         apart = median(after - before for before, after in pairwise(self._came))
-        return max(0.0, self._came[-1] + apart - now)
+        waited = now - self._came[-1]
+        if not AT_ONCE <= waited <= OVERDUE * apart:
+            return None
+        return max(0.0, apart - waited)

@@ -79,7 +79,7 @@ class Followed:
     """A signed update brought us to this state: what we now have for others."""
 
     state: State
-    epoch: int
+    update: Update
     payload: bytes
 
 
@@ -306,7 +306,7 @@ class Replica:
             return self._pump(now)
         if isinstance(job, Apply):
             self._epoch = job.update.epoch
-            self._commands.append(Followed(step.state, job.update.epoch, job.payload))
+            self._commands.append(Followed(step.state, job.update, job.payload))
         elif isinstance(job, Restore):
             self._reception = None
             self._commands.append(Restored(job.version, job.data))

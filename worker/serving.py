@@ -181,7 +181,7 @@ class Serving:
             self._forget_updates()
         self._updates[reached - 1] = step.payload
         self._updates_bytes += len(step.payload)
-        self._epoch = step.epoch
+        self._epoch = step.update.epoch
         while len(self._updates) > UPDATES_KEPT or self._updates_bytes > UPDATES_BYTES:
             self._updates_bytes -= len(self._updates.pop(min(self._updates)))
         wished = reached in self._wishes

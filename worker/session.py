@@ -320,6 +320,7 @@ class Session:
     def view(self, now: float, broker: float = 0.0) -> View:
         """What the volunteer may want to know; `broker`: after how many seconds it answers."""
         following, work = self.replica, self.workload
+        next_in = work.rhythm.next_in(now) if work is not None else None
         idle = news.idle_because(
             self.handshake.run,
             self.handshake.epoch,
@@ -330,6 +331,7 @@ class Session:
             finishing=self._leaving.finishing,
             paused=self._paused,
             slowed=self._presence.slowed(now),
+            leased=next_in is not None,
             broker=broker,
         )
         if following is None or work is None:
@@ -346,11 +348,14 @@ class Session:
             duplicate=work.outcomes["duplicate"],
             refused=work.outcomes["refused"],
             unanswered=self._unanswered,
+            counted=work.counting.updates,
+            share=work.counting.share,
             given=self.serving.given,
             idle_because=idle,
             paused=self._paused,
             leaving=self._todo,
             starting=self._introduction is None,
+            next_in=next_in if idle.startswith("update ") else None,
             seconds_left=work.seconds_left,
         )
 
@@ -644,6 +649,8 @@ class Session:
                 case serving.Answer():
                     self.voice.answer(deed.joiner, deed.message)
                 case replica.Followed():
+                    if self.workload is not None:
+                        self.workload.followed(deed.update, now)
                     self._do(self.serving.followed(deed), now)
                 case replica.Restored():
                     self._do(self.serving.restored(deed), now)

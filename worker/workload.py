@@ -11,16 +11,27 @@ import math
 from collections import Counter
 from random import Random
 
-from protocol.messages import MAX_REASON, Cause, Held, Outcome, Refusal, Result, ResultName, Task
+from protocol.messages import (
+    MAX_REASON,
+    Cause,
+    Held,
+    Outcome,
+    Refusal,
+    Result,
+    ResultName,
+    Task,
+    Update,
+)
 from protocol.packing import WireError
 from protocol.spec import RunSpec
 from worker import replica
 from worker.commands import Abandon, Evaluate, Say
+from worker.counting import Counting
 from worker.evaluation.jobs import Evaluation, EvaluationJob
 from worker.leases import MOST_HELD, Lease, Leases, unfit
 from worker.limits import TASK_SECONDS
 from worker.outbox import MOST_BYTES, Outbox
-from worker.pace import Tempo
+from worker.pace import Rhythm, Tempo
 from worker.replica import Replica, Standing
 from worker.results import NoResultError, result_of
 
@@ -39,6 +50,8 @@ class Workload:
         done: tasks evaluated so far.
         episodes, steps: of them, and of parts of others.
         outcomes: how many results were accepted, late, duplicate or refused.
+        counting: what the updates used of us.
+        rhythm: when updates come.
     """
 
     def __init__(
@@ -56,6 +69,8 @@ class Workload:
         self.episodes = 0
         self.steps = 0
         self.outcomes: Counter[str] = Counter()
+        self.counting = Counting()
+        self.rhythm = Rhythm()
         self._spec = spec
         self._task_seconds = task_seconds
         self._looked = math.inf
@@ -76,6 +91,7 @@ class Workload:
             self.leases.end(task.task)
             said = Say(f"refused task {task.task}: {misfit}", warning=True)
             return [said, _refusal(task, "spec", misfit)]
+        self.counting.began(task.version)
         return [*self._replica.known(task.version, task.digest, now)]
 
     def proceed(self, now: float) -> list[Deed]:
@@ -182,6 +198,11 @@ class Workload:
             named.pop(task, None)
         return tuple(named.values())[:MOST_HELD]
 
+    def followed(self, update: Update, now: float) -> None:
+        """The replica has applied an update."""
+        self.counting.update(update)
+        self.rhythm.update(now)
+
     @property
     def seconds_left(self) -> float | None:
         """That what runs may take still; None while no pace is known."""
@@ -206,6 +227,8 @@ class Workload:
         self, results: tuple[ResultName, ...], outcome: Outcome, reason: str, now: float
     ) -> list[Deed]:
         """The coordinator answers for results."""
+        if outcome == "accepted":
+            self.counting.accepted(self.outbox.named(results))
         found = self.outbox.acknowledge(results)
         self.outcomes[outcome] += found
         if self._given_back:

@@ -6,10 +6,11 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -20,13 +21,22 @@ import shoal
 from protocol import messages
 from protocol.command import run
 from tests.protocol.mosquitto import Mosquitto
-from tests.worker.reference import run_spec
+from tests.worker.reference import TOYS, run_spec
 from tests.worker.scripted import Host
-from tests.worker.test_daemon import DEADLINE, coordinating, ends, join_url, process
-from worker import control_client, control_server
+from tests.worker.test_daemon import (
+    DEADLINE,
+    coordinating,
+    ends,
+    join_url,
+    process,
+    volunteering,
+)
+from worker import control_client, control_server, steering
 from worker.control import Answer, ControlError, Report, Request, answer, line_of, request
 from worker.control_server import ControlServer
+from worker.permission import Terms
 from worker.places import Neighbour
+from worker.schedule import parse
 from worker.view import View
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sockets of Unix")
@@ -223,8 +233,9 @@ async def test_a_worker_is_asked_and_told_from_a_second_terminal(
 
                 await shoal_worker(capsys, home, "pause")
                 assert (await coordinator.hears(messages.Credit)).credit == 0
-                started.send_signal(signal.SIGKILL)
-                await started.wait()
+                told = await shoal_worker(capsys, home, "leave")
+                assert "hands back what it has not finished, and leaves" in told
+                assert (await ends(started))[0] == 0
             async with process(join_url(broker, host), home, "--name", "Ann's") as started:
                 # It says hello with no credit, and takes nothing before it is told to.
                 await coordinator.until(lambda: coordinator.welcomes == 2)
@@ -243,11 +254,6 @@ async def test_a_worker_is_asked_and_told_from_a_second_terminal(
             assert await shoal_worker(capsys, home, "resume") == (
                 "Ann-s: works when it is started again\n"
             )
-            async with process(join_url(broker, host), home, "--name", "Ann's") as started:
-                await coordinator.until(lambda: coordinator.welcomes == 3)
-                await shoal_worker(capsys, home, "leave")
-                code, _ = await ends(started)
-                assert code == 0
             assert [path.name for path in (home / "workers").iterdir()] == ["Ann-s.lock"]
     finally:
         broker.kill()
@@ -280,3 +286,57 @@ def test_a_wrong_use_is_one_line(
     assert error in said.err
     assert len(said.err.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
+
+
+# The flags, and a real worker.
+
+
+@pytest.mark.parametrize(
+    ("flags", "error"),
+    [
+        (["--schedule", "night"], "--schedule 'night': 'night' is neither days nor hours"),
+        (["--until", "tomorrow"], "--until 'tomorrow': must be a time such as 18:30"),
+        (["--until", "2020-01-01"], "lies in the past: give a moment to come"),
+        (["--exit-when-idle", "never"], "--exit-when-idle 'never': must be a time of up to a year"),
+        (["--memory", "100MiB"], "--memory '100MiB': must be at least 280 MiB"),
+        (["--max-tasks", "0"], "Invalid value for '--max-tasks'"),
+        (["--max-temperature", "500"], "Invalid value for '--max-temperature'"),
+    ],
+)
+def test_a_term_that_says_nothing_is_one_line(
+    flags: list[str], error: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = ["--home", str(tmp_path)]
+    assert run(shoal.app, ["join", "mqtt://127.0.0.1:1", *home, "--nice", "0", *flags]) == 2
+    said = capsys.readouterr()
+    assert error in said.err
+    assert len(said.err.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_a_worker_pauses_and_leaves_on_its_volunteers_terms(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(steering, "GOVERN_SECONDS", 0.02)
+    broker = Mosquitto(tmp_path)
+    broker.start()
+    host = Host(run_spec("ToyWalk-v0", strategy={"population": 16}))
+    now = datetime.now()
+    closed = f"{now + timedelta(hours=2):%H:%M}-{now + timedelta(hours=3):%H:%M}"
+    terms = Terms(schedule=parse(closed), most_tasks=1)
+    options = {"terms": terms, "allowed": (TOYS,), "lanes": 16}
+    try:
+        async with (
+            coordinating(host, broker.url) as coordinator,
+            volunteering(join_url(broker, host), **options) as (daemon, running, console),
+        ):
+            await coordinator.until(lambda: coordinator.welcomes == 1)
+            assert host.hello is not None and host.hello.credit == 0
+            assert daemon.view().idle_because == f"paused: outside {closed}"
+            daemon._steering._governor._permission.terms = replace(terms, schedule=None)
+            assert (await coordinator.hears(messages.Credit)).credit == 1
+            await coordinator.sees_work()
+            assert await running == 0
+            assert "--max-tasks 1 is reached: left; every result is answered for" in console.lines
+    finally:
+        broker.kill()

@@ -91,7 +91,7 @@ async def test_what_takes_too_much_alone_fails_by_name(monkeypatch):
     assert direction == cursed().first
     assert re.fullmatch(
         r"twice its process grew to \d+ MiB, the limit is \d+ MiB: raise --memory-limit "
-        "or mend the environment",
+        "or --memory, or mend the environment",
         reason,
     )
 

@@ -12,6 +12,7 @@ import pytest
 
 from tests.coordinator.runs import led
 from tests.worker.reference import run_spec
+from worker.names import label_of
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 180.0
@@ -63,6 +64,7 @@ async def test_two_workers_that_make_one_home_at_once_are_two_sessions_of_one_ke
             said = [(await worker.communicate())[0].decode() for worker in workers]
     assert not any("Traceback" in words or "refused" in words for words in said), said
     key, places = sorted(home.iterdir())
-    assert sorted(path.name for path in places.iterdir()) == ["worker-2.lock", "worker.lock"]
+    label = label_of(first.worker)
+    assert sorted(path.name for path in places.iterdir()) == [f"{label}-2.lock", f"{label}.lock"]
     assert key.name == "worker.key" and key.stat().st_mode & 0o777 == 0o600
     assert list(scratch.iterdir()) == []

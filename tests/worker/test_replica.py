@@ -748,7 +748,7 @@ def test_signed_updates_are_passed_on_as_they_came():
     for version in (1, 0, 2):
         payload = bytes([version]) * 300
         world.obey(world.replica.update(HOST.updates[version], payload, world.now))
-    assert [(step.state.version, step.payload[0], step.epoch) for step in world.reached] == [  # type: ignore[union-attr]
+    assert [(step.state.version, step.payload[0], step.update.epoch) for step in world.reached] == [  # type: ignore[union-attr]
         (1, 0, 1),
         (2, 1, 1),
         (3, 2, 1),

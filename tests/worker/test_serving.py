@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from protocol.envelope import open_plain
 from protocol.frozen import Frozen, Snapshots
-from protocol.messages import CHUNK, CatchUp, Chunk, ChunkRequest, Holding, Latest, Reached
+from protocol.messages import (
+    CHUNK,
+    CatchUp,
+    Chunk,
+    ChunkRequest,
+    Holding,
+    Latest,
+    Reached,
+    Update,
+)
 from protocol.proof import Proof
 from protocol.state import State
 from worker import serving as module
@@ -47,6 +56,11 @@ def payload_of(version: int, size: int = 400) -> bytes:
     return version.to_bytes(4, "little") + bytes(size - 4)
 
 
+def update_of(version: int, epoch: int) -> Update:
+    digest = bytes(16)
+    return Update(epoch, version, (), 0.0, 0.0, 0.1, (), 0, 0, digest, digest)
+
+
 def serving_of(limit: float = 4 * MEGABYTE) -> Serving:
     return Serving(limit, Random(2))
 
@@ -54,7 +68,7 @@ def serving_of(limit: float = 4 * MEGABYTE) -> Serving:
 def follow(serving: Serving, *versions: int, size: int = 400, epoch: int = 1) -> list[object]:
     deeds: list[object] = []
     for version in versions:
-        step = Followed(state_of(version + 1), epoch, payload_of(version, size))
+        step = Followed(state_of(version + 1), update_of(version, epoch), payload_of(version, size))
         deeds += serving.followed(step)
     return deeds
 

@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -191,8 +192,18 @@ def test_the_status_says_what_runs_or_why_nothing_does():
     )
     idle = View(idle_because="waiting for a task", waiting=1, unanswered=3)
     assert status_line(idle, (0.0, 0.0)) == (
-        "version 0 | 0 done, 0 running, 1 waiting | 3 unanswered | idle: waiting for a task"
+        "version 0 | 0 done, 0 running, 1 waiting | idle: waiting for a task | 3 unanswered"
     )
+    leased = View(idle_because="update 1204 fully leased", next_in=4.2)
+    assert "idle: update 1204 fully leased; next in about 4 s" in status_line(leased, (0.0, 0.0))
+    overdue = replace(leased, next_in=0.0)
+    assert "idle: update 1204 fully leased; the next is due" in status_line(overdue, (0.0, 0.0))
+    counts = status_line(View(done=9, counted=1204, share=0.0313), (0.0, 0.0))
+    assert counts.endswith(" | counted in 1,204 updates, 3.1 % of all members")
+    pausing = status_line(View(running=1, paused="paused by you"), (0.0, 0.0))
+    assert pausing.startswith("paused by you, once the tasks at hand are finished | version 0")
+    leaving = status_line(View(running=1, leaving="finishing 1 task, about 3 s left"), (0.0, 0.0))
+    assert leaving.startswith("finishing 1 task, about 3 s left | version 0 | 0 done, 1 running")
     assert "2 refused" in status_line(View(done=1, refused=2), (0.0, 0.0))
     assert "200MB given to peers" in status_line(View(given=199_964_656), (0.0, 0.0))
 
@@ -300,7 +311,10 @@ def test_lines_that_stay_are_few():
         view = View(done=tenth // 3)
         written += paced.due(view, tenth / 10)
     assert 110 <= written <= 120
-    written = sum(paced.due(View(done=5), 600 + tenth / 10) for tenth in range(6_000))
+    estimates = (View(done=5, next_in=tenth / 7, seconds_left=1.0) for tenth in range(6_000))
+    written = sum(paced.due(view, 600 + tenth / 10) for tenth, view in enumerate(estimates))
+    assert 9 <= written <= 12, "an estimate that changes is no news"
+    written = sum(paced.due(View(done=5), 1200 + tenth / 10) for tenth in range(6_000))
     assert 9 <= written <= 12
 
 

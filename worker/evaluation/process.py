@@ -142,7 +142,7 @@ class Child:
         if used > limit:
             self.outgrown = (
                 f"grew to {shown(used)}, the limit is {shown(limit)}: "
-                "raise --memory-limit or mend the environment"
+                "raise --memory-limit or --memory, or mend the environment"
             )
         elif self.worn and not self.parts:
             self.outgrown = (
