@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from coordinator.broker import address
 from coordinator.broker.advice import Load
+from coordinator.broker.files import within_this_process
 from coordinator.broker.limits import BrokerLimits
 from coordinator.broker.rules import Rules
 
@@ -72,7 +73,8 @@ class EmbeddedBroker:
         listener = address.take(self._host, self._port)
         self._port = listener.getsockname()[1]
         try:
-            broker = _quiet_broker(listener, self._limits, self._tls, self._rules)
+            limits = within_this_process(self._limits)
+            broker = _quiet_broker(listener, limits, self._tls, self._rules)
             await broker.start()
         except BaseException:
             # Who is interrupted here leaves a loop that would accept from a closed socket.
