@@ -392,7 +392,7 @@ class GuardedBroker(Broker):
             self._complaints.say(f"dropped a message of {name} on {message.topic[:100]!r}")
             return
         self._route(message)
-        if message.retain:
+        if message.retain and (self._rules is None or self._rules.may_retain(session.username)):
             await self._retain(message)
 
     def _route(self, message: Publish) -> None:

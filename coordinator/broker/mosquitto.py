@@ -33,6 +33,7 @@ _USER = "mosquitto"
 _FOLDER = "broker"
 _SETTINGS, _ACCESS_LIST = "mosquitto.conf", "access.list"
 _PASSWORDS, _PASSES = "passwords", "passes"
+_RETAINED = "mosquitto.db"
 _POLL_SECONDS = 0.002
 _START_SECONDS = 10.0
 _STOP_SECONDS = 5.0
@@ -52,6 +53,9 @@ _QUEUED_BYTES = 64 * 1024 * 1024
 thousand of 64 KiB. Of ours only who leads, stands by or gathers a snapshot subscribes so."""
 
 _MEMORY_BYTES = 1024 * 1024 * 1024
+_MOST_MEMORY_BYTES = _MEMORY_BYTES // 2
+"""From where on it is ended: a thousand workers' takes a tenth of that."""
+_WATCH_SECONDS = 0.5
 
 _WATCHDOG = 'read _; kill "$0"; rm -rf "$1"'
 """For /bin/sh: its standard input ends when this process does, however it dies.
@@ -197,6 +201,8 @@ class MosquittoBroker:
             await self._start_somewhere(program, folder, log)
             keeper = asyncio.create_task(self._keep_running(program, folder, log))
             cleanup.push_async_callback(_cancel, keeper)
+            watch = asyncio.create_task(self._bound_memory(folder))
+            cleanup.push_async_callback(_cancel, watch)
             self._cleanup = cleanup.pop_all()
         return self
 
@@ -282,10 +288,30 @@ class MosquittoBroker:
                 code = await self._child.server.wait()
                 _log.warning("broker: mosquitto ended by itself (code %d), starting again", code)
                 await self._stop()
-            with contextlib.suppress(ShoalError, _AddressInUseError, OSError):
+            try:
                 self._child = await _Child.start(program, folder, log)
                 continue
+            except ShoalError:
+                # What it was to retain may be damaged, or more than it can read.
+                (folder / _RETAINED).unlink(missing_ok=True)
+            except (_AddressInUseError, OSError):
+                pass
             await asyncio.sleep(_RESTART_SECONDS)
+
+    async def _bound_memory(self, folder: Path) -> None:
+        """End a mosquitto that strangers have retain more and more, before it has no memory left
+        for anybody else; it begins again without all that: whoever leads says its epoch anew."""
+        while True:
+            await asyncio.sleep(_WATCH_SECONDS)
+            if self._child is None or _memory(self._child.server.pid) < _MOST_MEMORY_BYTES:
+                continue
+            _log.warning(
+                "broker: mosquitto takes over %d MB, for what it is to retain: ending it",
+                _MOST_MEMORY_BYTES // 1_000_000,
+            )
+            with contextlib.suppress(ProcessLookupError):
+                self._child.server.kill()
+            (folder / _RETAINED).unlink(missing_ok=True)
 
     async def _stop(self) -> None:
         child, self._child = self._child, None
@@ -383,6 +409,15 @@ def _allow_open_files(process_id: int) -> None:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         with contextlib.suppress(OSError):
             resource.prlimit(process_id, resource.RLIMIT_NOFILE, (most, most))
+
+
+def _memory(process_id: int) -> int:
+    """Bytes that a process takes, where the system tells (Linux); else 0."""
+    try:
+        pages = int(Path(f"/proc/{process_id}/statm").read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * resource.getpagesize()
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:

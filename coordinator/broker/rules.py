@@ -66,6 +66,10 @@ class Rules:
             return self._speaks_for(user, _worker(parsed.server))
         return parsed.kind == "ask" and self._speaks_for(user, _worker(parsed.joiner))
 
+    def may_retain(self, user: str | None) -> bool:
+        """Whether what a client of that name says is kept for who comes later: epochs alone are."""
+        return self._leads(user)
+
     def may_read(self, user: str | None, topic_filter: str) -> bool:
         """Whether a client of that name may subscribe to a filter."""
         if self._leads(user):

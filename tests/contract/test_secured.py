@@ -10,12 +10,12 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
-from coordinator.broker import BrokerLimits, Rules, open_broker
+from coordinator.broker import BrokerLimits, Rules, mosquitto, open_broker
 from coordinator.broker.mosquitto import MosquittoBroker
 from coordinator.broker.rules import HOST
 from coordinator.broker.tls import own
@@ -170,3 +170,48 @@ async def test_what_is_retained_outlives_a_mosquitto_that_was_ended(
     await ann.subscribe(topics.epoch(RUN), 1)
     assert await ann.message() == Message(topics.epoch(RUN), b"led", 1, True)
     assert await secured.host()
+
+
+async def test_what_strangers_want_retained_fills_no_broker(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(mosquitto, "_MOST_MEMORY_BYTES", 48 << 20)
+    ann = await secured.stranger(ANN)
+    for number in range(240):
+        topic = topics.status(RUN, ANN, f"aaa{number:03}".translate(LETTERS))
+        await ann.publish(topic, bytes(250_000), retain=True)
+        if ann.reader.at_eof():
+            break
+    if isinstance(secured.broker, MosquittoBroker):
+        await ann.until_closed()  # with all the others: they come again
+    else:
+        await ann.ping()
+    host = await _patiently(secured.host)
+    await host.subscribe(f"{topics.PREFIX}/{RUN}/status/+/+", 1)
+    await host.publish(topics.status(RUN, ANN, SESSION), b"now", qos=1)
+    assert await host.message() == Message(topics.status(RUN, ANN, SESSION), b"now", 1, False)
+    assert "Traceback" not in caplog.text
+
+
+async def test_a_mosquitto_that_can_not_read_what_it_retained_starts_without(
+    secured: Secured,
+) -> None:
+    if not isinstance(secured.broker, MosquittoBroker):
+        pytest.skip("the embedded broker keeps nothing on disk")
+    before, folder = secured.broker.process_id, secured.broker._folder
+    assert before is not None and folder is not None
+    (folder / "mosquitto.db").write_bytes(b"not what it wrote" * 100)
+    os.kill(before, signal.SIGKILL)
+    assert await _patiently(secured.host)
+
+
+LETTERS = str.maketrans("0123456789", "qrstuvwxyz")
+
+
+async def _patiently(connect: Callable[[], Awaitable[RawClient]]) -> RawClient:
+    """A connection to a broker that is just being started again."""
+    async with asyncio.timeout(15.0):
+        while True:
+            with contextlib.suppress(OSError, EOFError):
+                return await connect()
+            await asyncio.sleep(0.05)
