@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coordinator import invite_command, plot_command, pool_command, presets_command
+from coordinator import (
+    invite_command,
+    plot_command,
+    pool_command,
+    presets_command,
+    set_command,
+)
 from coordinator.dashboard import options as dashboards
 from coordinator.dashboard.opening import opened
 from coordinator.flags import (
@@ -93,6 +99,7 @@ def register(app: typer.Typer) -> None:
     plot_command.register(app)
     invite_command.register(app)
     pool_command.register(app)
+    set_command.register(app)
     history_cli.register(app)
 
 

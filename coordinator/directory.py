@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from coordinator import board, holder
 from coordinator.board import Board
+from coordinator.wanted import WANTED
 from protocol import spec as run_spec
 from protocol.disk import write_whole
 from protocol.errors import ShoalError
@@ -46,6 +47,7 @@ _FILES = (
     "log.sqlite-wal",
     "log.sqlite-shm",
     ORDERS,
+    WANTED,
     "mosquitto.log",
     "broker.crt",
     "broker.key",
@@ -166,6 +168,11 @@ class RunDirectory:
     def orders_path(self) -> Path:
         """Where a person leaves orders for whoever leads the run."""
         return self.path / ORDERS
+
+    @property
+    def wanted_path(self) -> Path:
+        """Where a person leaves word of settings to change."""
+        return self.path / WANTED
 
     @property
     def key_path(self) -> Path:
@@ -353,6 +360,19 @@ class RunDirectory:
         """Write a file for the owner only, in one step: it is there whole, or as it was before."""
         with _explained(self.path, f"can't take {path.name}"):
             write_whole(path, data)
+
+
+def is_led(path: Path) -> bool:
+    """Whether a process leads or follows the run in this directory now. Raises `DirectoryError`."""
+    with (
+        _explained(path, "can't be used", "see to the disk and who owns it"),
+        (path / "run").open("rb") as lock,
+    ):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        return False
 
 
 def spec_in(path: Path) -> RunSpec:

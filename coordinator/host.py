@@ -130,7 +130,7 @@ def resume(
         root = identity.public_key
         if begun:
             with LogReader(directory.log_path) as log:
-                _refuse_ended(log, where)
+                refuse_ended(log, where)
                 root = log.noted_octets(update_log.ROOT) or root
                 spec = known_spec(where, log)
         else:
@@ -323,7 +323,8 @@ def _run_key(directory: RunDirectory) -> Identity:
         ) from None
 
 
-def _refuse_ended(log: LogReader, where: Path) -> None:
+def refuse_ended(log: LogReader, where: Path) -> None:
+    """Raises `EndedError` where the run in that directory is over."""
     from coordinator import log as update_log
 
     reason = log.noted(update_log.ENDED)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from coordinator import metrics, update
+from coordinator.amending import Amending
 from coordinator.diagnostics import Diagnostics, diagnose
 from coordinator.peers import Leader, Peer, Peers
 from coordinator.pool.events import CentreJudged, CloseBatch, Event, SessionId, Updated
@@ -20,7 +21,7 @@ from coordinator.serving import Serving
 from coordinator.tallies import Tallies
 from coordinator.update import Made
 from coordinator.voice import Voice
-from protocol import messages, replay
+from protocol import amendments, messages, replay
 from protocol.clock import now
 from protocol.packing import MAX_MESSAGE
 from protocol.spec import RunSpec
@@ -49,6 +50,7 @@ class Maker:
         voice: Voice,
         serving: Serving,
         wire: WireCount,
+        amending: Amending,
         progress: Progress,
         *,
         decide: Callable[[Event], None],
@@ -77,6 +79,7 @@ class Maker:
         self._voice = voice
         self._serving = serving
         self._wire = wire
+        self._amending = amending
         self._decide = decide
         self._beat = beat
         self._on_update = on_update
@@ -100,7 +103,8 @@ class Maker:
         began = time.monotonic()
         told = tuple(self._untold[: update.MOST_JUDGED])
         before = self._versions.current
-        made, payload = await asyncio.to_thread(self._compute, before, closed, told)
+        changes = self._amending.look(before.amended)
+        made, payload = await asyncio.to_thread(self._compute, before, closed, told, changes)
         if self._over.is_set():
             return  # nobody waits for it any more
         # Volunteers wait for the disk, and for nothing that they need not know.
@@ -116,11 +120,11 @@ class Maker:
             self._say(
                 f"update {made.update.version} goes without {made.left_out:,} late members: with "
                 f"them it does not fit a message of {MAX_MESSAGE:,} bytes; next time give a lower "
-                f"strategy.population ({self._spec.strategy.population:,}) or pool.stale_share "
-                f"({self._spec.pool.stale_share:g})"
+                f"strategy.population ({made.members:,} members counted), or pool.stale_share"
             )
         self._voice.update(payload)
-        self._decide(Updated(made.after.version))
+        self._amending.carried(changes, before.amended, before.version)
+        self._decide(self._updated(made))
         self._beat()
         self._count(made.update.episodes, made.update.steps)
         self._tallies.used(
@@ -158,12 +162,24 @@ class Maker:
         return {peer.id.worker: (peer.name, peer.device) for peer in peers if peer is not None}
 
     def _compute(
-        self, before: State, closed: CloseBatch, told: tuple[CentreJudged, ...]
+        self,
+        before: State,
+        closed: CloseBatch,
+        told: tuple[CentreJudged, ...],
+        changes: Mapping[str, float],
     ) -> tuple[Made, bytes]:
         """The update of a batch, and the message with it."""
         return update.make_signed(
-            self._spec, self._rules, self._leader, before, closed, told, self.seconds
+            self._spec, self._rules, self._leader, before, closed, told, self.seconds, changes
         )
+
+    def _updated(self, made: Made) -> Updated:
+        """The pool's event for an update, with what it changed of the settings."""
+        version, held = made.after.version, made.after.amended
+        if not made.update.amendments:
+            return Updated(version)
+        spec = self._spec
+        return Updated(version, amendments.in_force(spec, held), amendments.layout(spec, held))
 
     def _diagnose(self, before: State, closed: CloseBatch, made: Made) -> Diagnostics:
         """What an update tells of the run."""

@@ -41,6 +41,7 @@ def of_update(
         "busy": progress.busy,
         "wire_bytes": progress.wire_bytes,
         "params_hash": made.update.digest_after.hex(),
+        **({"amendments": dict(made.update.amendments)} if made.update.amendments else {}),
     }
 
 

@@ -26,7 +26,7 @@ from coordinator.tallies import Tallies
 from coordinator.turns import Turns, Word
 from coordinator.versions import Versions
 from coordinator.voice import Voice
-from protocol import messages, topics
+from protocol import amendments, messages, topics
 from protocol.clock import now
 from protocol.envelope import Wrapping, open_sealed, wrapping_of
 from protocol.greeting import STANDBY
@@ -206,9 +206,10 @@ class Reception:
                 self._decide(Heard(id))
 
     def _hear_result(self, peer: Peer, message: messages.Result) -> None:
-        cap = self._versions.cap(message.version)
+        spec, cap = self._spec, self._versions.cap(message.version)
+        largest = amendments.layout(spec, self._versions.current.amended).most
         try:
-            arrived = judge(self._spec, self._leader.run, self._secret, peer.id, message, cap)
+            arrived = judge(spec, self._leader.run, self._secret, peer.id, message, cap, largest)
         except WireError as error:
             reason = f"its result is refused: {error}"
             self._tallies.outcomes["refused"] += 1

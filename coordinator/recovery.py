@@ -19,11 +19,11 @@ from coordinator.pool.past import used
 from coordinator.progress import Progress
 from coordinator.results import judge
 from coordinator.versions import Versions
-from protocol import messages, replay
+from protocol import amendments, messages, replay
 from protocol.authority import Authority
 from protocol.envelope import peek_signed
 from protocol.errors import ShoalError
-from protocol.frozen import FrozenError, Snapshots
+from protocol.frozen import Frozen, FrozenError, Snapshots
 from protocol.messages import Result, ResultName, Update
 from protocol.packing import WireError, pack, unpack
 from protocol.replay import MismatchError
@@ -116,7 +116,8 @@ def recover(
             tell(f"replaying the log: {done:,} of {todo:,} updates since version {first.version:,}")
     if versions.current.version != reached:
         raise _damaged(log, versions.current.version, "it is gone")
-    judged = [_judged(spec, row) for row in log.evaluations()]
+    now = amendments.in_force(spec, versions.current.amended)
+    judged = [_judged(now, row) for row in log.evaluations()]
     return replace(
         remembered(spec, directory, log, versions, tell),
         untold=tuple(c for c in judged if c.version >= first.version and c.version not in said),
@@ -136,7 +137,8 @@ def remembered(
     Raises `LogError`.
     """
     evaluations = log.evaluations()
-    judged = [_judged(spec, row) for row in evaluations]
+    now = amendments.in_force(spec, versions.current.amended)
+    judged = [_judged(now, row) for row in evaluations]
     for centre in judged:
         versions.judge(centre)
     kept = _kept(spec, directory, log, versions, tell)
@@ -197,7 +199,7 @@ def first_state(spec: RunSpec, rules: Arithmetic, snapshots: Snapshots) -> State
         frozen = snapshots.open(0)
         if frozen.digest.hex() != expected:
             raise WireError(f"its digest is {frozen.digest.hex()}, the spec says {expected}")
-        return frozen.thaw(rules)
+        return _thawed(spec, rules, frozen)
     except (FrozenError, WireError) as error:
         raise RecoveryError(
             f"version 0 of the run is not in {snapshots.directory}: {error}; "
@@ -226,7 +228,7 @@ def newest_state(
                 frozen = snapshots.open(version)
                 if frozen.digest != _proof(log, authority, version):
                     raise WireError("the log proves another state")
-                return frozen.thaw(rules)
+                return _thawed(spec, rules, frozen)
             except (FrozenError, WireError) as error:
                 tell(f"the snapshot of version {version} is left out: {error}")
     if base > 0:
@@ -235,6 +237,13 @@ def newest_state(
             "into it: restore the directory from a backup"
         )
     return first_state(spec, rules, snapshots)
+
+
+def _thawed(spec: RunSpec, rules: Arithmetic, frozen: Frozen) -> State:
+    """The state in a snapshot. Raises `FrozenError`, and `WireError` for a state of no such run."""
+    state = frozen.thaw(rules)
+    amendments.check(spec, state.version, state.amended)
+    return state
 
 
 def replayed(
@@ -339,6 +348,7 @@ def _kept(
     rows = log.results()
     secret = directory.read_secret() if rows else b""
     kept: list[Kept] = []
+    largest = amendments.layout(spec, versions.current.amended).most
     for row in rows:
         id = SessionId(row.worker, row.session)
         try:
@@ -346,7 +356,8 @@ def _kept(
             if not isinstance(message, Result):
                 raise WireError("not a result")
             cap = versions.cap(message.version)
-            kept.append(Kept(message, judge(spec, directory.run, secret, id, message, cap)))
+            arrived = judge(spec, directory.run, secret, id, message, cap, largest)
+            kept.append(Kept(message, arrived))
         except WireError as error:
             tell(f"{_said(row.name)} is left out: {error}")
     return tuple(kept)

@@ -15,12 +15,19 @@ from protocol.spec import LONGEST_EPISODE, RunSpec
 
 
 def judge(
-    spec: RunSpec, run: str, secret: bytes, id: SessionId, result: Result, cap: int = 0
+    spec: RunSpec,
+    run: str,
+    secret: bytes,
+    id: SessionId,
+    result: Result,
+    cap: int = 0,
+    largest: int = 0,
 ) -> Arrived:
     """The pool's event for this result. Raises `WireError` with the reason to refuse it.
 
     `cap`: steps after which members' episodes of its version are cut; 0 for never, or where nobody
-    knows any more.
+    knows any more. `largest`: directions of the largest batch that may still count; 0 where all are
+    as the spec says.
     """
     # Only a range that was leased has a token: a part that is of no lease can't be authentic.
     if not _authentic(run, secret, id, result.lease):
@@ -39,8 +46,9 @@ def judge(
         raise WireError(f"an episode of more than {cap:,} steps, which cut it at this version")
     if spec.normalizer.enabled and result.kind == "members":
         frames = lengths.sum(axis=1)[~np.isnan(returns[:, 0])]
-        if np.any(frames > _most_frames(spec)):
-            raise WireError(f"more than {_most_frames(spec):,} frames of a direction")
+        bound = _most_frames(spec, largest or spec.directions)
+        if np.any(frames > bound):
+            raise WireError(f"more than {bound:,} frames of a direction")
         sums = normalizer.from_bytes(result.observed, spec.environment.observation.size)
         if sums.count != frames.sum():
             raise WireError(f"observation sums of {sums.count} frames for {frames.sum()} steps")
@@ -85,7 +93,7 @@ def _authentic(run: str, secret: bytes, id: SessionId, lease: Held) -> bool:
     )
 
 
-def _most_frames(spec: RunSpec) -> int:
+def _most_frames(spec: RunSpec, largest: int) -> int:
     """Frames of one direction, such that no update can merge more than can be counted."""
     batches = 1 + spec.pool.max_staleness
-    return normalizer.MAX_COUNT // (spec.directions * batches)
+    return normalizer.MAX_COUNT // (largest * batches)

@@ -15,6 +15,7 @@ from typing import Any
 from coordinator import log as update_log
 from coordinator import orders, overview, remembering
 from coordinator.admission import Admission
+from coordinator.amending import Amending
 from coordinator.directory import RunDirectory
 from coordinator.leading import Contact
 from coordinator.lines import Lines
@@ -61,7 +62,7 @@ from coordinator.trial import Trial
 from coordinator.trust import Trust
 from coordinator.voice import Voice, beat_payload
 from coordinator.watch import Watch
-from protocol import messages, noise, replay, snapshot, topics
+from protocol import amendments, messages, noise, replay, snapshot, topics
 from protocol.address import Address
 from protocol.allowance import Allowance
 from protocol.authority import Announcement, precedence, read_epoch
@@ -154,8 +155,9 @@ class Server:
         trust = Trust(spec.pool.audit_share, random.Random(secrets.randbits(256)))
         remembering.take_up(trust, remembering.read(log))
         self._remember_at = 0.0
+        held = recovered.versions.current.amended
         self._pool = Pool(
-            spec,
+            amendments.in_force(spec, held),
             recovered.version,
             now(),
             episodes=self._versions.current.episodes,
@@ -166,6 +168,7 @@ class Server:
             used=recovered.used,
             standing=recovered.standing,
             trust=trust,
+            layout=amendments.layout(spec, held),
         )
         self._tallies = Tallies()
         self._admission = Admission.of(directory.path, leader.run)
@@ -233,6 +236,7 @@ class Server:
             tallies=self._tallies,
         )
 
+        self._amending = Amending(spec, directory.wanted_path, self._say)
         self._maker = Maker(
             spec,
             leader,
@@ -243,6 +247,7 @@ class Server:
             self._voice,
             self._serving,
             self._link.wire,
+            self._amending,
             self.progress,
             decide=self._decide,
             beat=self._beat,
@@ -331,7 +336,7 @@ class Server:
         """How the run stands at this moment."""
         self._maker.count_wire()
         return overview.look(
-            self.spec,
+            self._pool.spec,
             self._leader,
             self._pool,
             self._peers,
@@ -375,6 +380,7 @@ class Server:
                 self._decide(Left(peer.id, reason))
             self._serving.forget_old()
             self._heed_orders()
+            self._amending.look(self._versions.current.amended)
             if self.spec.pool.audit_share and now() >= self._remember_at:
                 self._remember()
             reached = self._connected.is_set() or self._lost_at

@@ -5,15 +5,19 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
 
 from coordinator.peers import Leader
 from coordinator.pool.events import CentreJudged, CloseBatch, Contribution
-from protocol import messages, noise, normalizer, snapshot, state
+from protocol import amendments, messages, noise, normalizer, snapshot, state
+from protocol.batches import Layout
 from protocol.envelope import peek_signed, signed
 from protocol.errors import ShoalError
 from protocol.packing import MAX_MESSAGE, WireError, pack_integers
@@ -32,6 +36,10 @@ SMALLEST_GAP = 8
 NOTHING = Weighting((), (), 0.0, 0)
 MOST_DROPPED = 4096
 """Dropped directions that an update names; more than that are dropped just the same."""
+
+
+Group: TypeAlias = tuple[int, int]
+"""The batch and the version of returns."""
 
 
 class UpdateError(ShoalError):
@@ -64,17 +72,18 @@ def make_signed(
     closed: CloseBatch,
     judged: Sequence[CentreJudged] = (),
     seconds: float = 0.0,
+    changes: Mapping[str, float] = MappingProxyType({}),
 ) -> tuple[Made, bytes]:
     """The update that follows from a closed batch, and the message that tells it to everybody.
 
     `judged`: evaluations of the centre to tell with it, at most MOST_JUDGED; `seconds`: that the
-    run has been led for. Where it would be too large for a message, returns of earlier versions are
-    left out, the oldest first. Raises `UpdateError` where it is too large all the same, or leads
-    nowhere.
+    run has been led for; `changes`: settings that it amends. Where it would be too large for a
+    message, returns of earlier versions are left out, the oldest first. Raises `UpdateError` where
+    it is too large all the same, or leads nowhere.
     """
     for candidate in _less_and_less(closed):
         try:
-            made = make(spec, rules, before, leader.epoch, candidate)
+            made = make(spec, rules, before, leader.epoch, candidate, changes)
         except (ValueError, ArithmeticError) as error:
             raise UpdateError(f"the run can't go on: {error}") from None
         said = msgspec.structs.replace(
@@ -104,25 +113,37 @@ def told(judged: Sequence[CentreJudged]) -> tuple[messages.Judged, ...]:
     )
 
 
-def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: CloseBatch) -> Made:
+def make(
+    spec: RunSpec,
+    rules: Arithmetic,
+    before: State,
+    epoch: int,
+    closed: CloseBatch,
+    changes: Mapping[str, float] = MappingProxyType({}),
+) -> Made:
     """The update `before.version` -> + 1 of these contributions; the same in any order of them.
 
-    Raises ValueError or ArithmeticError where `protocol.state.apply` does.
+    `spec` is the run's own; `changes`: settings that hold from the next version on. Raises
+    ValueError or ArithmeticError where `protocol.state.apply` does, `SpecError` for changes that
+    the run can't have.
     """
-    contributions = sorted(closed.contributions, key=lambda part: (*_group(spec, part), part.first))
-    cohorts = _cohorts(spec, before.version, contributions)
+    now, layout = amendments.in_force(spec, before.amended), amendments.layout(spec, before.amended)
+    group = partial(_group, layout)
+    contributions = sorted(closed.contributions, key=lambda part: (*group(part), part.first))
+    cohorts = _cohorts(spec, before.version, contributions, group)
     situation = Situation(before.version, rules.size, before.sigma, noise.unit(spec.strategy.noise))
     weighting = NOTHING if closed.reverts else rules.strategy.weigh(cohorts, situation)
     terms = UpdateTerms(
         cohorts=_terms(cohorts, weighting),
         scale=weighting.scale,
-        learning_rate=spec.optimizer.learning_rate_at(before.version),
+        learning_rate=now.optimizer.learning_rate_at(before.version),
         sigma=_sigma(spec, rules, before, closed.reverts),
         observations=_observations(spec, contributions),
         episodes=weighting.members * spec.environment.episodes,
         steps=sum(part.steps for part in contributions),
         scalars=weighting.scalars,
         reverts=closed.reverts,
+        amended=amendments.amend(spec, before.amended, before.version, changes),
     )
     after = state.apply(rules, before, terms)
     proof = None
@@ -158,6 +179,7 @@ def make(spec: RunSpec, rules: Arithmetic, before: State, epoch: int, closed: Cl
         ),
         dropped=closed.dropped[:MOST_DROPPED],
         state_digest=b"" if proof is None else proof.digest,
+        amendments=dict(changes),
         squares=tuple(pack_integers(row) for row in weighting.squares),
         scalars=terms.scalars,
         reverts=terms.reverts,
@@ -206,29 +228,34 @@ def _members(closed: CloseBatch) -> int:
     return sum(int(part.returns[part.valid].size) for part in closed.contributions)
 
 
-def _group(spec: RunSpec, contribution: Contribution) -> tuple[int, int]:
+def _group(layout: Layout, contribution: Contribution) -> Group:
     """(batch, version): what makes one cohort."""
-    return contribution.first // spec.directions, contribution.version
+    return layout.index(contribution.first), contribution.version
 
 
-def _cohorts(spec: RunSpec, version: int, ordered: Sequence[Contribution]) -> list[Cohort]:
+def _cohorts(
+    spec: RunSpec,
+    version: int,
+    ordered: Sequence[Contribution],
+    group: Callable[[Contribution], Group],
+) -> list[Cohort]:
     """The contributions, in order, as as many cohorts as make the message small.
 
     All of a cohort are of one batch and version; where few are missing between two, their weights
     of 0 take less room than another cohort would. What that is changes no sum.
     """
     gap = SMALLEST_GAP
-    while len(groups := _neighbours(spec, ordered, gap)) > MOST_COHORTS:
+    while len(groups := _neighbours(ordered, group, gap)) > MOST_COHORTS:
         gap *= 4
     return [_cohort(spec.environment, version, parts) for parts in groups]
 
 
 def _neighbours(
-    spec: RunSpec, ordered: Sequence[Contribution], gap: int
+    ordered: Sequence[Contribution], group: Callable[[Contribution], Group], gap: int
 ) -> list[list[Contribution]]:
     """Contributions of one batch and version with fewer than `gap` directions between them."""
     groups: list[list[Contribution]] = []
-    for _, alike in itertools.groupby(ordered, key=lambda part: _group(spec, part)):
+    for _, alike in itertools.groupby(ordered, key=group):
         end = -math.inf
         for part in alike:
             if part.first - end >= gap:

@@ -8,12 +8,14 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol import normalizer, optimizers, snapshot, state
+from protocol import amendments, normalizer, optimizers, snapshot, state
+from protocol.amended import NOTHING, Amended
 from protocol.cap import Cap
 from protocol.initialisation import initial_theta
 from protocol.messages import Update
 from protocol.packing import WireError, unpack_integers
-from protocol.spec import LONGEST_EPISODE, EnvironmentSpec, RunSpec
+from protocol.proof import Data
+from protocol.spec import LONGEST_EPISODE, EnvironmentSpec, RunSpec, SpecError
 from protocol.state import Arithmetic, CohortTerms, State, UpdateTerms
 
 
@@ -64,27 +66,30 @@ def initial_state(spec: RunSpec) -> State:
     return state.initial_state(arithmetic(spec), theta, spec.strategy.sigma_at(0))
 
 
-def terms(spec: RunSpec, update: Update) -> UpdateTerms:
-    """The numbers of an update, unpacked and bounded.
+def restored(spec: RunSpec, rules: Arithmetic, data: Data) -> State:
+    """The state in a snapshot. Raises `WireError` where the run has no such state."""
+    found = snapshot.from_bytes(rules, data)
+    amendments.check(spec, found.version, found.amended)
+    return found
 
-    Raises `WireError`, also for amendments: this version knows none, and to leave one out would
-    lead elsewhere.
+
+def terms(spec: RunSpec, update: Update, held: Amended = NOTHING) -> UpdateTerms:
+    """The numbers of an update, unpacked and bounded; before it, the settings in `held` hold.
+
+    Raises `WireError`, also for amendments that the run can't have or that this version does not
+    know: to leave one out would lead elsewhere.
     """
-    if update.amendments:
-        names = ", ".join(sorted(update.amendments))[:200]
-        raise WireError(
-            f"update {update.version} has amendments that this version does not know: {names!a}"
-        )
     dims = spec.environment.observation.size
+    most = amendments.layout(spec, held).most
     cohorts = tuple(
         CohortTerms(
             first_direction=cohort.first,
             version=cohort.version,
-            weights=unpack_integers(cohort.weights, spec.directions),
+            weights=unpack_integers(cohort.weights, most),
             multiplier=cohort.multiplier,
             squares=squares,
         )
-        for cohort, squares in zip(update.cohorts, _squares(spec, update), strict=True)
+        for cohort, squares in zip(update.cohorts, _squares(update, most), strict=True)
     )
     _require_each_once(cohorts)
     return UpdateTerms(
@@ -100,16 +105,30 @@ def terms(spec: RunSpec, update: Update) -> UpdateTerms:
         steps=update.steps,
         scalars=update.scalars,
         reverts=update.reverts,
+        amended=_amended(spec, update, held),
     )
 
 
-def _squares(spec: RunSpec, update: Update) -> list[NDArray[np.int64] | None]:
+def _amended(spec: RunSpec, update: Update, held: Amended) -> Amended:
+    """The settings that hold after an update. Raises `WireError`."""
+    if strange := sorted(update.amendments.keys() - set(amendments.AMENDABLE)):
+        raise WireError(
+            f"update {update.version} has amendments that this version does not know: "
+            f"{', '.join(strange)[:200]!a}"
+        )
+    try:
+        return amendments.amend(spec, held, update.version, update.amendments)
+    except SpecError as error:
+        raise WireError(f"update {update.version} has an amendment of no use: {error}") from None
+
+
+def _squares(update: Update, most: int) -> list[NDArray[np.int64] | None]:
     """The weights of squares of each cohort, as many as its weights. Raises `WireError`."""
     if not update.squares:
         return [None] * len(update.cohorts)
     if len(update.squares) != len(update.cohorts):
         raise WireError(f"{len(update.squares)} weights of squares, {len(update.cohorts)} cohorts")
-    return [unpack_integers(packed, spec.directions) for packed in update.squares]
+    return [unpack_integers(packed, most) for packed in update.squares]
 
 
 def _require_each_once(cohorts: Sequence[CohortTerms]) -> None:
@@ -143,7 +162,7 @@ def follow(spec: RunSpec, rules: Arithmetic, before: State, update: Update) -> S
             f"our parameters are {ours.hex()}"
         )
     try:
-        after = state.apply(rules, before, terms(spec, update))
+        after = state.apply(rules, before, terms(spec, update, before.amended))
     except (ValueError, ArithmeticError) as error:
         raise WireError(f"update {update.version} can't be applied: {error}") from None
     got = state.params_digest(after.theta)

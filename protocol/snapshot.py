@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from protocol import amended
 from protocol.normalizer import HIGHEST_EXPONENT, LOWEST_EXPONENT, NormalizerState
 from protocol.packing import WireError
 from protocol.proof import CHUNK_BYTES, Data, Proof, proof
@@ -29,15 +30,16 @@ def to_bytes(state: State) -> bytes:
     squares, shifts (float64) and exponents (int16); in a run that has a cap that (uint64); where
     the strategy keeps them, the sigmas per parameter, and what else it remembers in the order of
     the names (float64); where the strategy needs acceptance all this once more, of the accepted
-    version. The run spec tells all lengths.
+    version. The run spec tells all lengths. Where updates have changed settings these follow, as
+    `protocol.amended` writes them.
     """
-    return b"".join(_parts(state))
+    return b"".join(_whole(state))
 
 
 def chunks(state: State) -> Iterator[bytes]:
     """What `to_bytes` gives, cut into chunks; never in memory as a whole."""
     chunk = bytearray()
-    for part in _parts(state):
+    for part in _whole(state):
         begin = 0
         while begin < len(part):
             taken = part[begin : begin + CHUNK_BYTES - len(chunk)]
@@ -57,16 +59,23 @@ def from_bytes(arithmetic: Arithmetic, data: Data) -> State:
         WireError: another length than this run's states have, or values that no state has.
     """
     expected = state_bytes(arithmetic)
-    if len(data) != expected:
+    if not 0 <= len(data) - expected <= amended.MOST_BYTES:
         raise WireError(f"a state of {len(data):,} bytes where this run's have {expected:,}")
+    try:
+        settings = amended.from_bytes(memoryview(data)[expected:])
+    except WireError as error:
+        raise WireError(
+            f"a state of {len(data):,} bytes where this run's have {expected:,}, and what follows "
+            f"them is none that was amended: {error}"
+        ) from None
     if not arithmetic.strategy.needs_acceptance:
-        return _plain(arithmetic, data)
+        return dataclasses.replace(_plain(arithmetic, data), amended=settings)
     half = expected // 2
     state = _plain(arithmetic, memoryview(data)[:half])
-    accepted = _plain(arithmetic, memoryview(data)[half:])
+    accepted = _plain(arithmetic, memoryview(data)[half:expected])
     if accepted.version > state.version:
         raise WireError(f"a state of version {state.version} that accepts {accepted.version}")
-    return dataclasses.replace(state, accepted=accepted)
+    return dataclasses.replace(state, accepted=accepted, amended=settings)
 
 
 def _plain(arithmetic: Arithmetic, data: Data) -> State:
@@ -108,7 +117,7 @@ def _plain(arithmetic: Arithmetic, data: Data) -> State:
 
 
 def state_bytes(arithmetic: Arithmetic) -> int:
-    """How many bytes every state of a run takes."""
+    """How many bytes every state of a run takes, without settings that were changed."""
     slots = arithmetic.optimizer.initial_slots(arithmetic.size).values()
     total = _HEADER.size + 4 * arithmetic.size + sum(slot.nbytes for slot in slots)
     dims, window = arithmetic.observation_dims, arithmetic.window
@@ -164,8 +173,15 @@ def _statistics(reader: _Reader, dims: int, window: int) -> NormalizerState:
     return NormalizerState(count, mean, squares, shifts, exponents)
 
 
+def _whole(state: State) -> Iterator[bytes | memoryview]:
+    """The bytes of a state in order, and those of the settings that hold."""
+    yield from _parts(state)
+    if settings := state.amended.to_bytes():
+        yield settings
+
+
 def _parts(state: State) -> Iterator[bytes | memoryview]:
-    """The bytes of a state in order, its arrays not copied."""
+    """Those of all else, its arrays not copied."""
     yield _HEADER.pack(MAGIC, state.version, state.episodes, state.steps, state.sigma)
     yield _octets(state.theta, "<f4")
     for name in sorted(state.slots):

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol import noise, normalizer
+from protocol.amended import NOTHING, Amended
 from protocol.cap import Cap
 from protocol.errors import ShoalError
 from protocol.normalizer import NormalizerState, ObservationSums
@@ -75,6 +76,7 @@ class State:
         accepted: in a run whose strategy needs acceptance what an update that reverts restores:
             this version itself where it is accepted, else that which the candidate was made from;
             None in other runs.
+        amended: the settings that hold otherwise than the spec says.
     """
 
     version: int
@@ -88,6 +90,7 @@ class State:
     sigmas: Vector | None = None
     memory: Mapping[str, Vector] = field(default_factory=dict)
     accepted: State | None = None
+    amended: Amended = NOTHING
 
     def __post_init__(self) -> None:
         """Make the arrays read-only: a state is shared, never changed."""
@@ -147,6 +150,7 @@ class UpdateTerms:
         episodes, steps: how many this update adds to the counters.
         scalars: what else the strategy needs.
         reverts: whether it restores the accepted version instead, and sums nothing.
+        amended: the settings that hold from the next version on; None: those that do now.
     """
 
     cohorts: Sequence[CohortTerms]
@@ -158,6 +162,7 @@ class UpdateTerms:
     steps: int = 0
     scalars: tuple[float, ...] = ()
     reverts: bool = False
+    amended: Amended | None = None
 
 
 def initial_state(
@@ -254,6 +259,7 @@ def apply(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> State:
         sigmas=adapted.sigmas,
         memory=adapted.memory,
         accepted=dataclasses.replace(state, accepted=None) if state.accepted else None,
+        amended=_amended(arithmetic, state, terms),
     )
 
 
@@ -273,8 +279,15 @@ def _reverted(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> State
         episodes=state.episodes + terms.episodes,
         steps=state.steps + terms.steps,
         cap=state.cap,
+        amended=_amended(arithmetic, state, terms),
     )
     return accepting(arithmetic, restored)
+
+
+def _amended(arithmetic: Arithmetic, state: State, terms: UpdateTerms) -> Amended:
+    """The settings that hold at the next version: what is accepted or reverted changes none."""
+    held = state.amended if terms.amended is None else terms.amended
+    return held.reached(state.version + 1, arithmetic.window)
 
 
 def params_digest(theta: NDArray[np.float32]) -> bytes:

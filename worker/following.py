@@ -71,7 +71,7 @@ class Follower:
 
     def restore(self, data: bytes | memoryview, version: int) -> Step:
         """The state in a snapshot of `version`. Raises `WireError`."""
-        restored = snapshot.from_bytes(self.rules, data)
+        restored = replay.restored(self.spec, self.rules, data)
         if restored.version != version:
             raise WireError(f"a snapshot of version {restored.version}, announced as {version}")
         return _step(restored, state.params_digest(restored.theta))

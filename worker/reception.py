@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from mmap import mmap
 from random import Random
 
+from protocol import amended
 from protocol.messages import CHUNK, Chunk, ChunkRequest, Manifest
 from protocol.proof import DIGEST_BYTES, Proof
 from protocol.topics import PEER_PATTERN
@@ -36,8 +37,11 @@ _MISSING, _ASKED, _HERE = 0, 1, 2
 
 
 def unusable(manifest: Manifest, snapshot_bytes: int) -> str:
-    """Why no state of this run can come of a signed manifest; empty where one can."""
-    if manifest.total != snapshot_bytes:
+    """Why no state of this run can come of a signed manifest; empty where one can.
+
+    `snapshot_bytes`: how long a state is, without settings that updates have changed.
+    """
+    if not 0 <= manifest.total - snapshot_bytes <= amended.MOST_BYTES:
         return f"{manifest.total:,} bytes, this run's states have {snapshot_bytes:,}"
     if len(manifest.chunks) != DIGEST_BYTES * -(-manifest.total // CHUNK):
         return "another number of chunk digests than chunks"

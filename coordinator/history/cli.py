@@ -230,6 +230,7 @@ def fork(
     from coordinator.history.fork import fork as begin
     from coordinator.history.past import opened
     from coordinator.history.rebuild import rebuild
+    from protocol.amendments import shown
 
     changes = changes_of(assignments or (), name, seed)
     with opened(run_dir, archives or ()) as past:
@@ -247,6 +248,7 @@ def fork(
             seed=forked.spec.seed,
             keeps_slots=forked.keeps_slots,
             keeps_statistics=forked.keeps_statistics,
+            amended=dict(forked.amended),
         )
         return
     kept = ["parameters"]
@@ -254,6 +256,8 @@ def fork(
     kept += ["observation statistics"] if forked.keeps_statistics else []
     print(f"new run {forked.run} with the {', '.join(kept)} of version {version} of {run}")
     print(f"params_hash   {forked.params_hash}")
+    for field, value in forked.amended:
+        print(f"as it was set  {field} = {shown(field, value)}")
     print(f"lead it with  {this_command()} host --resume {forked.directory}")
 
 

@@ -1,7 +1,8 @@
 """Makes a new run of any version of an old one.
 
 What is carried over: the parameters; the optimizer's slots where its kind and what is laid around
-it stay the same; the observation statistics where both runs normalise. What begins anew: the
+it stay the same; the observation statistics where both runs normalise; the settings that held at
+that version, changed since the run began or not. What begins anew: the
 version and all counters, so that rules such as `stop.updates` count from the fork on; sigma, which
 is the new spec's; and the seed, so that perturbations which made the parameters are not tried on
 them again.
@@ -21,7 +22,7 @@ import msgspec
 from coordinator.directory import RunDirectory
 from coordinator.history.past import HistoryError, Past
 from coordinator.log import ROOT, UpdateLog
-from protocol import normalizer, replay, snapshot, strategies
+from protocol import amendments, normalizer, replay, snapshot, strategies
 from protocol import spec as run_spec
 from protocol.identity import Identity, new_secret, run_id
 from protocol.spec import RunSpec
@@ -40,6 +41,8 @@ class Forked:
     params_hash: str
     keeps_slots: bool
     keeps_statistics: bool
+    amended: tuple[tuple[str, float], ...] = ()
+    """settings that the old run's spec has another value of, and that the version had"""
 
 
 def fork(past: Past, origin: State, changes: Mapping[str, Any], where: Path | None) -> Forked:
@@ -48,8 +51,9 @@ def fork(past: Past, origin: State, changes: Mapping[str, Any], where: Path | No
     `changes` are values of the spec, table by table. Raises `ShoalError`: a value that breaks a
     rule, a change of the policy's shape, a directory that is taken.
     """
-    spec = changed_spec(past.spec, origin.version, changes)
-    state = carried_over(past.spec, spec, origin)
+    old = amendments.in_force(past.spec, origin.amended)
+    spec = changed_spec(old, origin.version, changes)
+    state = carried_over(old, spec, origin)
     digest = snapshot.state_digest(state).hex()
     policy = msgspec.structs.replace(spec.policy, initial_digest=digest)
     spec = msgspec.structs.replace(spec, policy=policy)
@@ -72,8 +76,13 @@ def fork(past: Past, origin: State, changes: Mapping[str, Any], where: Path | No
         directory=directory.path,
         spec=spec,
         params_hash=params_hash(state.theta),
-        keeps_slots=_same_slots(past.spec, spec, origin),
+        keeps_slots=_same_slots(old, spec, origin),
         keeps_statistics=origin.normalizer is not None and state.normalizer is not None,
+        amended=tuple(
+            (field, value)
+            for field, value in origin.amended.values
+            if amendments.value_of(spec, field) == value
+        ),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from coordinator.history.past import Past
 from coordinator.log import EvaluationRow, UpdateRow
+from protocol.amendments import shown
 from protocol.authority import RUN_KEY
 from protocol.identity import fingerprint
 from protocol.messages import Update
@@ -52,6 +53,7 @@ class Line:
             "signed_by": fingerprint(self.signer),
             "rank": self.rank,
             "bytes": len(self.row.payload),
+            "amendments": dict(self.update.amendments),
         }
 
     def to_text(self) -> str:
@@ -63,15 +65,21 @@ class Line:
         return (
             f"{self.version:>8} {when} {members:>7} {self.update.late:>5} "
             f"{len(self.update.dropped):>7} {self.row.workers:>7} {centre:>9} "
-            f"{self.update.epoch:>5} {who:<10} {self.update.digest_after.hex()[:16]}"
+            f"{self.update.epoch:>5} {who:<10} {self.update.digest_after.hex()[:16]}{self._set()}"
         )
+
+    def _set(self) -> str:
+        """What the update changes of the settings, after all else."""
+        changes = sorted(self.update.amendments.items())
+        return "".join(f"  {label}={shown(label, value)}" for label, value in changes)
 
 
 HEADER = (
     f"{'version':>8} {'time':<14} {'members':>7} {'stale':>5} {'dropped':>7} "
     f"{'workers':>7} {'centre':>9} {'epoch':>5} {'signed by':<10} params hash"
 )
-"""Names of the columns of `Line.to_text`; with the hash's first half no line has more than 100."""
+"""Names of the columns of `Line.to_text`; with the hash's first half no line has more than 100,
+but for one that tells of settings that changed."""
 
 
 def lines(past: Past, last: int | None = None) -> Iterator[Line]:

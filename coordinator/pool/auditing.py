@@ -75,7 +75,7 @@ class Auditing:
         self._far: dict[int, set[str]] = {}
         """workers by version whose observation sums are out of the band"""
         self._window = spec.versions_kept - 1
-        self._most_by_newcomers = max(1, spec.directions // SHARE)
+        self.amend(spec)
         self._latest = self._earlier = ("", -math.inf)
         """the worker that was there last, and the last other one, each with the time"""
         self._believed_at = -math.inf
@@ -95,6 +95,10 @@ class Auditing:
         )
         self._by_newcomers: Counter[int] = Counter()
         """directions by batch that count by the word of newcomers"""
+
+    def amend(self, spec: RunSpec) -> None:
+        """These settings hold now."""
+        self._most_by_newcomers = max(1, spec.directions // SHARE)
 
     # Whom the pool has.
 

@@ -7,11 +7,11 @@ from coordinator.pool.work import Work
 
 
 class Batch:
-    """Directions `[index * size, (index + 1) * size)`: each counts at most once."""
+    """Directions `[first, first + count)`: each counts at most once."""
 
-    def __init__(self, index: int, size: int) -> None:
+    def __init__(self, index: int, first: int, count: int) -> None:
         self.index = index
-        self.work = Work(index * size, (index + 1) * size)
+        self.work = Work(first, first + count)
         self.contributions: list[Contribution] = []
         self.members = 0
         """members in them that count"""

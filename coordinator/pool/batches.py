@@ -11,6 +11,7 @@ import numpy as np
 
 from coordinator.pool.batch import Batch
 from coordinator.pool.events import Contribution
+from protocol.batches import Layout
 from protocol.spec import RunSpec
 
 
@@ -30,19 +31,16 @@ class Batches:
     for results that come late."""
 
     def __init__(
-        self, spec: RunSpec, version: int, used: Sequence[tuple[int, int]] | None = None
+        self,
+        spec: RunSpec,
+        version: int,
+        used: Sequence[tuple[int, int]] | None = None,
+        layout: Layout | None = None,
     ) -> None:
-        """`used`: as `coordinator.pool.Pool` has it."""
-        self.size = spec.directions
+        """`used`, `layout`: as `coordinator.pool.Pool` has them."""
+        self._layout = layout or Layout.even(spec.directions)
         self._members_per_direction = spec.members_per_direction
-        self.quorum = math.ceil(spec.pool.quorum * spec.directions - 1e-9)
-        """directions that must be settled before the rest of a batch may be left behind"""
-        self.spare = self.size - self.quorum
-        """directions that may be left behind"""
-        stale_share = spec.pool.stale_share if spec.pool.max_staleness else 0.0
-        self._most_stale = stale_share * self.quorum
-        self._fresh_share = 1.0 - stale_share
-        self._patient = spec.pool.patience > 0.0
+        self._spec = spec
         self._staleness = spec.pool.max_staleness
         self._batches: dict[int, Batch] = {}
         self._late: list[Contribution] = []
@@ -54,6 +52,27 @@ class Batches:
             self._reopen(version, used)
         self.open = self._batch(version)
         self.next = self._batch(version + 1)
+        self._weigh()
+
+    def _weigh(self) -> None:
+        """What the settings make of the open batch and the next, which may be of two sizes."""
+        pool, size = self._spec.pool, self.open.work.size
+        self.quorum = self._quorum_of(size)
+        """directions that must be settled before the rest of the open batch may be left behind"""
+        self.spare = size - self.quorum
+        """directions of it that may be left behind"""
+        stale_share = pool.stale_share if pool.max_staleness else 0.0
+        self._most_stale = stale_share * self._quorum_of(self.next.work.size)
+        self._fresh_share = 1.0 - stale_share
+        self._patient = pool.patience > 0.0
+
+    def _quorum_of(self, size: int) -> int:
+        return math.ceil(self._spec.pool.quorum * size - 1e-9)
+
+    def amend(self, spec: RunSpec, layout: Layout) -> None:
+        """These settings hold now, and batches that are not made yet are as the layout has them."""
+        self._spec, self._layout = spec, layout
+        self._weigh()
 
     def of(self, index: int) -> Batch | None:
         """The batch of that index, if returns of it may count."""
@@ -61,7 +80,7 @@ class Batches:
 
     def index(self, direction: int) -> int:
         """Of the batch that a direction belongs to."""
-        return direction // self.size
+        return self._layout.index(direction)
 
     @property
     def awaited(self) -> int:
@@ -98,7 +117,7 @@ class Batches:
         for batch in self._batches.values():
             work = batch.work
             if batch is waiting:
-                late += min(work.missing, self.size - self.quorum)
+                late += min(work.missing, self.spare)
             elif batch is not self.next:
                 late += work.missing - work.unleased.total
         return late
@@ -107,6 +126,7 @@ class Batches:
         """The run has reached the next version."""
         self.look_again()
         self.open, self.next = self._batch(version), self._batch(version + 1)
+        self._weigh()
         for index in [index for index in self._batches if index < version - self._staleness]:
             del self._batches[index]
 
@@ -183,5 +203,7 @@ class Batches:
         """The batch of that index, new if it is not known."""
         batch = self._batches.get(index)
         if batch is None:
-            batch = self._batches[index] = Batch(index, self.size)
+            layout = self._layout
+            batch = Batch(index, layout.first(index), layout.count(index))
+            self._batches[index] = batch
         return batch

@@ -39,6 +39,12 @@ class Evaluation:
         self._workers = np.full(episodes, "", dtype=object)
         """who evaluated each"""
 
+    def aim(self, target: float | None, confidence: float) -> None:
+        """The target is another now."""
+        self.target, self.confidence = target, confidence
+        if self.finished and self._worth_the_rest():
+            self.make_full()
+
     def record(
         self,
         first: int,

@@ -70,10 +70,15 @@ class Dispatch:
         self._offers = offers
         self._auditing = auditing
         self._commands = commands
-        self._copies = spec.pool.copies
-        self._minimum_seconds = spec.pool.minimum_task_seconds
         self._insured = -math.inf
         self._newcomers = Newcomers(spec.directions)
+        self.amend(spec)
+
+    def amend(self, spec: RunSpec) -> None:
+        """These settings hold now."""
+        self._copies = spec.pool.copies
+        self._minimum_seconds = spec.pool.minimum_task_seconds
+        self._newcomers.resize(spec.directions)
 
     def has_offers(self) -> bool:
         """Whether anything is free."""

@@ -19,6 +19,13 @@ class Evaluations:
         self._centre = spec.centre
         self._stop = spec.stop
 
+    def amend(self, spec: RunSpec) -> None:
+        """These settings hold now: for evaluations under way, too, since the run ends by the target
+        that it has when they are judged."""
+        self._stop = spec.stop
+        for evaluation in self.under_way:
+            evaluation.aim(spec.stop.target, spec.stop.confidence)
+
     def is_due(self, version: int) -> bool:
         """Whether the run spec asks for that of this version."""
         every = self._centre.evaluate_every

@@ -14,7 +14,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol.batches import Layout
 from protocol.messages import Outcome, Part, ResultName, TaskKind
+from protocol.spec import RunSpec
 
 
 class SessionId(NamedTuple):
@@ -132,6 +134,10 @@ class Updated:
     """The update that `CloseBatch` asked for is durable: parameters are now at `version`."""
 
     version: int
+    amended: RunSpec | None = None
+    """the spec with the settings that hold from that version on, where the update changed any"""
+    layout: Layout | None = None
+    """of the batches, in that case"""
 
 
 @dataclass(frozen=True, slots=True)

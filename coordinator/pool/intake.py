@@ -118,7 +118,7 @@ class Intake:
     def _keep(self, event: Arrived, session: Session | None) -> None:
         """Ask for an accepted result to be made durable."""
         if event.kind == "members":
-            course, until = self._course, event.first // self._batches.size
+            course, until = self._course, self._batches.index(event.first)
             closes = course.version + 1 if course.updating else course.version
             if until < closes:
                 until = closes
@@ -160,9 +160,9 @@ class Intake:
     def _take_members(
         self, event: Arrived, lease: Lease | None, session: Session | None, steps: int
     ) -> tuple[Outcome, str]:
-        count, size = len(event.returns), self._batches.size
+        count = len(event.returns)
         end = event.first + count
-        index, last = event.first // size, (end - 1) // size
+        index, last = self._batches.index(event.first), self._batches.index(end - 1)
         course, version, auditing = self._course, event.version, self._auditing
         newest = course.version
         if index != last or index > newest + 1 or version > newest:

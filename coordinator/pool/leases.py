@@ -41,12 +41,9 @@ class Leases:
     def __init__(self, spec: RunSpec, first_task: int) -> None:
         self.out: dict[int, Lease] = {}
         self.next_task = first_task
-        self._floor = spec.pool.lease_floor
-        self._patience = spec.pool.patience or 1.0
         self._episodes = spec.environment.episodes * spec.members_per_direction
         """of a direction"""
-        self._task_seconds = spec.pool.task_seconds
-        self._minimum_seconds = min(spec.pool.minimum_task_seconds, spec.pool.task_seconds)
+        self.amend(spec)
         self._deadlines: list[tuple[float, int]] = []
         """a heap of those of all leases that were out when it was made: as a rule a result is here
         long before its deadline, and to put each one in costs more than to make the heap anew"""
@@ -68,6 +65,13 @@ class Leases:
         }
         """environment steps that a direction (all its members), or an episode of the centre,
         takes"""
+
+    def amend(self, spec: RunSpec) -> None:
+        """These settings hold now, for leases to come."""
+        self._floor = spec.pool.lease_floor
+        self._patience = spec.pool.patience or 1.0
+        self._task_seconds = spec.pool.task_seconds
+        self._minimum_seconds = min(spec.pool.minimum_task_seconds, spec.pool.task_seconds)
 
     def size(self, session: Session, share: float, work: Work, pacing: Pacing) -> int:
         """Units of the next task of a session from this work; 0: it has its share."""

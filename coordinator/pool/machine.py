@@ -53,6 +53,7 @@ from coordinator.pool.sentences import Sentences
 from coordinator.pool.staleness import Staleness
 from coordinator.pool.work import Lease, Work
 from coordinator.trust import Trust
+from protocol.batches import Layout
 from protocol.spec import RunSpec
 
 SILENT_AFTER = 35.0
@@ -99,6 +100,7 @@ class Pool:
         used: Sequence[tuple[int, int]] | None = None,
         standing: Standing = BEGINNING,
         trust: Trust | None = None,
+        layout: Layout | None = None,
     ) -> None:
         """Go on from any version of a run. Then the results that were kept come as `Arrived`, in
         their order, before any session joins.
@@ -111,7 +113,8 @@ class Pool:
         count (`coordinator.pool.past.used`); None: none may. `standing`: of the candidate and what
         is accepted, where the strategy needs acceptance (`coordinator.pool.acceptance.standing`).
         `trust`: what is known of workers, and what draws who is audited, which no worker may know;
-        by default nothing, and the same numbers in each pool.
+        by default nothing, and the same numbers in each pool. `spec`: with the settings that hold
+        at `version`; `layout`: which directions the batches have, where not all are of one size.
         """
         self.spec = spec
         self.started = now - elapsed
@@ -121,7 +124,7 @@ class Pool:
         self._leases = Leases(spec, first_task)
         self.sessions = self._roster.sessions
         self.leases = self._leases.out
-        self._batches = Batches(spec, version, used)
+        self._batches = Batches(spec, version, used, layout)
         self._evaluations = Evaluations(spec)
         self._acceptance = Acceptance(spec.needs_acceptance, version, standing)
         self._commands: list[Command] = []
@@ -578,11 +581,28 @@ class Pool:
         return not batch.work.unleased.unawaited and not batch.work.expects(now)
 
     def _updated(self, event: Updated, now: float) -> None:
+        if event.amended is not None and event.layout is not None:
+            self._amend(event.amended, event.layout)
         self._acceptance.reach(event.version, self._course.reverts)
         self._course.reach(event.version, now)
         self._batches.reach(self.version)
         self._failures.give_up_old_centres()
         self._begin_version(now)
+
+    def _amend(self, spec: RunSpec, layout: Layout) -> None:
+        """These settings hold from now on."""
+        self.spec = spec
+        self._batches.amend(spec, layout)
+        for part in (
+            self._leases,
+            self._offers,
+            self._dispatch,
+            self._evaluations,
+            self._staleness,
+        ):
+            part.amend(spec)
+        if self._auditing is not None:
+            self._auditing.amend(spec)
 
     def _begin_version(self, now: float) -> None:
         """Ask for the centre evaluation of a new version where due, and see if it is the last."""

@@ -46,6 +46,13 @@ class Newcomers:
         self._overdue: list[tuple[float, int]] = []
         self._pauses_until = -math.inf
 
+    def resize(self, directions: int) -> None:
+        """Batches have so many directions now."""
+        most = max(1, directions // SHARE)
+        if self._allowed == self._most:
+            self._allowed = most
+        self._most, self._allowed = most, min(self._allowed, most)
+
     def __len__(self) -> int:
         """Leases that are out and not overdue."""
         return len(self._held)

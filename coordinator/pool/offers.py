@@ -60,7 +60,7 @@ class Offers:
         self._lag = spec.versions_kept - 1 - spec.pool.max_staleness
         self._spared = spec.pool.max_staleness - 1
         """versions for which what is begun early may come late and count all the same"""
-        self._minimum_seconds = spec.pool.minimum_task_seconds
+        self.amend(spec)
         self.may_lease = False
         """whether anything new may be leased at all"""
         self.needed: list[Offer] = []
@@ -70,6 +70,10 @@ class Offers:
         nor while a centre evaluation is so far behind that workers are about to forget its version.
         """
         self._early: Offer | None = None
+
+    def amend(self, spec: RunSpec) -> None:
+        """These settings hold now."""
+        self._minimum_seconds = spec.pool.minimum_task_seconds
 
     def look(self) -> None:
         """Look at what is free."""
@@ -125,7 +129,7 @@ class Offers:
             steps = self._leases.steps["members"]
             before_in = before * steps / speed
             if self._spared > 0:
-                late_end = end + self._spared * (self._batches.size * steps / speed)
+                late_end = end + self._spared * (work.size * steps / speed)
         update_in = course.update_in(now)
         version = course.version
         return Offer("members", version, work, end, before, before_in, update_in, late_end)

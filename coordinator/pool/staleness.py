@@ -21,10 +21,14 @@ class Staleness:
     """Looks at the last updates, and says when more of their members were stale than is cheap."""
 
     def __init__(self, spec: RunSpec) -> None:
-        self._spec = spec
-        self._accepted = max(CHEAP_SHARE, spec.pool.stale_share)
+        self.amend(spec)
         self._last: deque[tuple[int, int]] = deque(maxlen=LOOKS_BACK)
         self._said = -math.inf
+
+    def amend(self, spec: RunSpec) -> None:
+        """These settings hold now."""
+        self._spec = spec
+        self._accepted = max(CHEAP_SHARE, spec.pool.stale_share)
 
     def closes(self, stale: int, members: int, now: float) -> Happened | None:
         """An update is made of so many members, so many of them stale; a line where the pool is too

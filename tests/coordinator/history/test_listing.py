@@ -44,6 +44,7 @@ def test_each_update_is_told_by_the_version_that_it_leads_to(
         "signed_by": key,
         "rank": 0,
         "bytes": 0,
+        "amendments": {},
     }
 
 
