@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -38,8 +39,11 @@ def set_(
     can be replayed. The run spec stays as it was.
     """
     from coordinator import wanted
+    from coordinator.directory import is_led
     from coordinator.history.past import opened
     from coordinator.history.settings import settings
+    from coordinator.host import refuse_ended
+    from protocol.amendments import amend
 
     path = run_dir / wanted.WANTED
     with opened(run_dir) as past:
@@ -48,14 +52,15 @@ def set_(
         if not assignments:
             _show(past, found, asked, as_json)
             return
-        _refuse_ended(past)
+        refuse_ended(past.log, run_dir)
         changes = _read(assignments)
-        _require_fitting(past, held, {**asked, **changes})
+        amend(past.spec, held, 0, {**asked, **changes})
     wanted.add(path, changes)
+    led = is_led(run_dir)
     if as_json:
-        print(json.dumps({"asked_for": changes, "led_now": _is_led(run_dir)}))
-        return
-    _say(run_dir, found, changes)
+        print(json.dumps({"asked_for": changes, "led_now": led}))
+    else:
+        _say(run_dir, found, changes, led)
 
 
 def _read(assignments: list[str]) -> dict[str, float]:
@@ -96,7 +101,7 @@ def _number(field: str, value: int | float) -> float:
         carried = float(value)
     except OverflowError:
         carried = float("inf")
-    if carried != value:
+    if carried != value and not math.isnan(carried):
         raise SpecError(
             f"{field} is {str(value)[:40]}: updates carry 64-bit floating-point numbers, and none "
             "is exactly that; give a rounder one"
@@ -104,26 +109,7 @@ def _number(field: str, value: int | float) -> float:
     return carried
 
 
-def _require_fitting(past: Past, held: Any, wanted: dict[str, float]) -> None:
-    """Raises `SpecError` with field, value, rule and remedy where the run can't have that."""
-    from protocol import amendments
-
-    amendments.amend(past.spec, held, 0, wanted)
-
-
-def _refuse_ended(past: Past) -> None:
-    from coordinator.host import refuse_ended
-
-    refuse_ended(past.log, past.directory)
-
-
-def _is_led(run_dir: Path) -> bool:
-    from coordinator.directory import is_led
-
-    return is_led(run_dir)
-
-
-def _say(run_dir: Path, found: list[Setting], changes: dict[str, float]) -> None:
+def _say(run_dir: Path, found: list[Setting], changes: dict[str, float], led: bool) -> None:
     from protocol.amendments import shown
 
     before = {setting.field: setting.value for setting in found}
@@ -134,7 +120,7 @@ def _say(run_dir: Path, found: list[Setting], changes: dict[str, float]) -> None
             if before[field] != value
             else f"{field} is {old} already"
         )
-    if _is_led(run_dir):
+    if led:
         print(
             "whoever leads the run heeds it within seconds, and the next update carries it; see "
             f"since when it holds: {this_command()} set {run_dir}"

@@ -105,7 +105,7 @@ def shown(label: str, value: float | None) -> str:
     """A setting's value for people."""
     if value is None:
         return "none"
-    return f"{value:.0f}" if label in WHOLE else f"{value:g}"
+    return f"{value:.0f}" if label in WHOLE else f"{value:.12g}"
 
 
 def value_of(spec: RunSpec, label: str) -> float | None:

@@ -33,6 +33,9 @@ from coordinator.pool.events import (
     Updated,
 )
 from coordinator.pool.leases import first_task
+from protocol import amendments
+from protocol.amended import NOTHING, Amended
+from protocol.batches import Layout
 from protocol.spec import RunSpec
 from tests.coordinator.simulation import Environment, counted, result, spec
 
@@ -69,6 +72,7 @@ class Disk:
     updates: list[CloseBatch] = field(default_factory=list)
     settled: set[int] = field(default_factory=set)
     """directions that the updates used or dropped"""
+    amended: Amended = NOTHING
 
     def holds(self, arrived: Arrived) -> bool:
         """Whether this result, or one of the same units that was first, is safe."""
@@ -112,6 +116,8 @@ class World:
         self.on_death: Callable[[], None] = lambda: None
         self.retaken = 0
         """leases taken up again"""
+        self.changes: dict[int, dict[str, float]] = {}
+        """settings that updates amend, by update"""
         self.told: dict[tuple[SessionId, int], Arrived] = {}
         """results that their workers were told to be accepted"""
         self._agenda: list[tuple[float, int, int, Callable[[], None]]] = []
@@ -200,7 +206,18 @@ class World:
             for name, keep in disk.results.items()
             if (keep.until >= disk.version if keep.arrived.kind == "members" else True)
         }
-        self._tell(Updated(disk.version))
+        changes, window = self.changes.get(closed.version, {}), 1 + self.spec.pool.max_staleness
+        held = amendments.amend(self.spec, disk.amended, closed.version, changes)
+        disk.amended = held.reached(disk.version, window)
+        if changes:
+            self._tell(Updated(disk.version, *self._settings()))
+        else:
+            self._tell(Updated(disk.version))
+
+    def _settings(self) -> tuple[RunSpec, Layout]:
+        """What holds now, as the disk has it."""
+        held = self.disk.amended
+        return amendments.in_force(self.spec, held), amendments.layout(self.spec, held)
 
     def _die(self) -> None:
         self.pool, self._unkept = None, []
@@ -214,8 +231,9 @@ class World:
         due = range(max(0, disk.version - self.spec.versions_kept + 1), disk.version + 1)
         unjudged = [v for v in due if every and v % every == 0 and v not in disk.judged]
         kept = list(disk.results.values())
+        spec, layout = self._settings()
         self.pool = Pool(
-            self.spec,
+            spec,
             disk.version,
             self.now,
             episodes=disk.episodes,
@@ -223,6 +241,7 @@ class World:
             unjudged=unjudged,
             elapsed=self._elapsed,
             used=self._used(),
+            layout=layout,
         )
         self._began = self.now
         epoch = self._epoch
