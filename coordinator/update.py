@@ -98,9 +98,10 @@ def make_signed(
         payload = signed(leader.identity, "update", (leader.run,), made.update)
         if _is_readable(payload):
             return made, payload
+    population = amendments.in_force(spec, before.amended).strategy.population
     raise UpdateError(
         f"update {before.version} does not fit a message of {MAX_MESSAGE:,} bytes: lower "
-        f"strategy.population ({spec.strategy.population:,}), or switch normalizer.enabled off "
+        f"strategy.population ({population:,}), or switch normalizer.enabled off "
         f"({spec.environment.observation.size:,} observations)"
     )
 

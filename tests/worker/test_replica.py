@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from protocol import waiting
+from protocol.amended import MOST_BYTES, Amended
 from protocol.errors import ShoalError
 from protocol.messages import CatchUp, Chunk, ChunkRequest, Cohort, Manifest, Update
-from protocol.proof import proof
-from protocol.snapshot import state_digest
+from protocol.proof import cut, proof
+from protocol.snapshot import state_digest, to_bytes
 from protocol.spec import RunSpec
 from tests.worker.reference import run_spec
 from tests.worker.scripted import Host
@@ -959,3 +960,40 @@ def test_whatever_comes_nothing_is_raised_and_what_is_kept_is_bounded(events):
         for version, point in replica.points.items():
             assert point.version == version
     assert len(world.asked) <= 40
+
+
+# What the run's settings may not become.
+
+
+@pytest.mark.parametrize(
+    ("amendments", "reason"),
+    [
+        ({"strategy.populatoin": 4.0}, "amendments that this version does not know"),
+        ({"strategy.population": 0.0}, "strategy.population is 0: must be at least 2"),
+        ({"strategy.population": 3.0}, "must be even"),
+        ({"strategy.population": 2.0**60}, "must be at most 120,000"),
+        ({"optimizer.learning_rate": -1.0}, "must be more than 0"),
+    ],
+)
+def test_a_hostile_amendment_is_told_and_the_honest_update_followed(amendments, reason):
+    world = World(HOST)
+    world.welcomed()
+    world.update(0)
+    wrong = msgspec.structs.replace(HOST.updates[1], amendments=amendments)
+    world.obey(world.replica.update(wrong, PAYLOAD, world.now))
+    assert any(reason in line for line in world.told), world.told
+    for version in range(3):
+        world.update(version)
+    assert isinstance(world.reached[-1], Followed) and world.reached[-1].state.version == 3
+
+
+def test_a_snapshot_may_tell_settings_and_nothing_else_beside_the_state():
+    amended = dataclasses.replace(WIDE.states[2], amended=Amended((("stop.target", 1.0),)))
+    plain, settings = len(to_bytes(WIDE.states[2])), len(amended.amended.to_bytes())
+    for beyond, useless in ((0, False), (settings, False), (MOST_BYTES + 1, True), (-1, True)):
+        world = World(WIDE)
+        world.welcomed()
+        proved = proof(cut(bytes(plain + beyond)))
+        manifest = Manifest(2, proved.digest, proved.total, proved.digests, (PEER,))
+        world.obey(world.replica.manifest(manifest, world.now))
+        assert any("of no use" in line for line in world.told) is useless
