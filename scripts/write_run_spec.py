@@ -11,7 +11,7 @@ from typing import get_args
 
 import msgspec
 
-from protocol import objective, schedules, spaces, spec, wrappers
+from protocol import amendments, objective, schedules, spaces, spec, wrappers
 from protocol.tables import describe
 
 DOCUMENT = Path(__file__).parent.parent / "docs" / "run-spec.md"
@@ -23,6 +23,9 @@ are read from the environment. A run's spec is public and never changes; its dir
 `spec.toml`.
 
 Tables marked *preset* have other defaults for environments that have a [preset](presets.md).
+
+`shoal set` may change some of it [while a run goes on](operating.md#changing-settings-while-a-run-goes-on),
+as part of the run's history and not of its spec:
 """
 SPACES = """### Spaces
 
@@ -137,7 +140,7 @@ def tagged(kinds: Iterable[type[msgspec.Struct]]) -> list[str]:
 
 def document() -> str:
     """The whole page."""
-    lines = [HEAD]
+    lines = [HEAD + ", ".join(f"`{field}`" for field in amendments.AMENDABLE) + ".\n"]
     for name, section in SECTIONS:
         info = msgspec.inspect.type_info(section)
         assert isinstance(info, msgspec.inspect.StructType)
