@@ -24,8 +24,9 @@ are read from the environment. A run's spec is public and never changes; its dir
 
 Tables marked *preset* have other defaults for environments that have a [preset](presets.md).
 
-`shoal set` may change some of it [while a run goes on](operating.md#changing-settings-while-a-run-goes-on),
-as part of the run's history and not of its spec:
+`shoal set` may change some of it
+[while a run goes on](operating.md#changing-settings-while-a-run-goes-on), as part of the run's
+history and not of its spec:
 """
 SPACES = """### Spaces
 
