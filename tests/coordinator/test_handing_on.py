@@ -48,7 +48,7 @@ class Keeper(ScriptedWorker):
         self.wished: set[int] = set()
 
     @property
-    def name(self) -> str:
+    def peer(self) -> str:
         return topics.peer(self.identity.worker, self.session)
 
     def _hear_sealed(self, message: Message) -> None:
@@ -72,7 +72,7 @@ class Keeper(ScriptedWorker):
         elif question.version in self.frozen:
             part = self.frozen[question.version][question.first * CHUNK_BYTES :][:CHUNK_BYTES]
             part = bytes(len(part)) if self.lies else part
-            answer = topics.snapshot(self.run_id, self.name, joiner)
+            answer = topics.snapshot(self.run_id, self.peer, joiner)
             self.link.publish(answer, plain(Chunk(question.version, question.first, part)))
             self.served += 1
 
@@ -99,7 +99,7 @@ class Newcomer(Keeper):
         assert manifest.total <= CHUNK_BYTES
         request = ChunkRequest(manifest.version, 0, 1)
         for server in manifest.servers:
-            self.link.publish(topics.ask(self.run_id, server, self.name), plain(request), qos=1)
+            self.link.publish(topics.ask(self.run_id, server, self.peer), plain(request), qos=1)
             await self.until(lambda: bool(self.heard.chunks))
             if self._take(manifest):
                 return
@@ -224,7 +224,7 @@ async def test_liar_is_found_out_and_nobody_is_sent_to_it_for_long(tmp_path: Pat
         for _ in range(2):
             async with Newcomer(run.url, run.run_id) as joiner:
                 await joiner.join()
-                assert joiner.failed == [liar.name]
+                assert joiner.failed == [liar.peer]
             await eventually(lambda: len(known) <= 1)
         assert liar.served == 2
         await eventually(lambda: not known)
