@@ -103,6 +103,8 @@ USES: dict[str, str] = {
     "key restore nowhere there": "there",
     "identity import nowhere": "nowhere",
     "pool": "Missing command",
+    "set": "Missing argument",
+    "set nowhere stop.target=1": "holds no run",
     "pool workers nowhere": "nowhere",
     "pool ban . abc": "no log",
 }
