@@ -1,0 +1,1 @@
+"""Environments, policies and learners as programs of JAX, which only this package imports."""
