@@ -48,6 +48,7 @@ class Film:
         self._next = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._left_at = 0.0
+        self._closed = False
 
     @property
     def has_room(self) -> bool:
@@ -61,18 +62,19 @@ class Film:
             self._running = asyncio.create_task(self._run())
         try:
             shown = 0
-            while True:
+            while not self._closed:
                 if self._number > shown and self._frame:
                     shown = self._number
                     yield _part(self._frame)
-                event = self._next
-                await event.wait()
+                await self._next.wait()
         finally:
             self._watchers -= 1
             self._left_at = self._clock()
 
     async def close(self) -> None:
-        """Nobody watches any more."""
+        """It is over, for all who watch."""
+        self._closed = True
+        self._turn()
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
@@ -124,11 +126,15 @@ class Film:
         if kind == FRAME:
             self._frame = body
             self._number += 1
-            event, self._next = self._next, asyncio.Event()
-            event.set()
+            self._turn()
         elif kind == NEWS:
             with contextlib.suppress(msgspec.DecodeError):
                 self.news = msgspec.json.decode(body, type=dict[str, Any])
+
+    def _turn(self) -> None:
+        """Wake who waits for a frame."""
+        awaited, self._next = self._next, asyncio.Event()
+        awaited.set()
 
 
 def _part(frame: bytes) -> bytes:
@@ -149,3 +155,10 @@ async def _end(process: Process) -> None:
     except TimeoutError:
         process.kill()
         await process.wait()
+    # What is in the pipe is read, for only then its transport is closed; a child of the process's
+    # may hold it open.
+    assert process.stdout is not None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(END_SECONDS):
+            while await process.stdout.read(LARGEST):
+                pass

@@ -72,7 +72,7 @@ export class PoolMap {
   #tile(pen, ink, each, [x, y, w, h]) {
     const index = Math.min(Math.max(0, this.order.indexOf(each.numeric)), PATTERNS - 1);
     pen.fillStyle = this.patterns[index];
-    pen.globalAlpha = each.state === "working" ? 1 : 0.45;
+    pen.globalAlpha = each.state === "working" ? 0.85 : 0.4;
     pen.fillRect(x, y, w, h);
     pen.globalAlpha = 1;
     pen.strokeStyle = ink.card;

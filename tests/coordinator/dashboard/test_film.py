@@ -58,6 +58,17 @@ async def test_frames_come_while_somebody_watches(tmp_path: Path) -> None:
     assert players(tmp_path) == []
 
 
+async def test_who_watches_when_it_is_over_is_told(tmp_path: Path) -> None:
+    shown = Film(tmp_path, ())  # there is nothing to see
+    watching = asyncio.ensure_future(anext(shown.frames(), b"over"))
+    async with asyncio.timeout(DEADLINE):
+        while not players(tmp_path):
+            await asyncio.sleep(0.05)
+        await shown.close()
+        assert await watching == b"over"
+    assert players(tmp_path) == []
+
+
 async def test_why_there_is_nothing_to_see_is_told(tmp_path: Path) -> None:
     kept_run(tmp_path)
     spec = run_spec.to_toml(SPEC).replace("CartPole-v1", "NoSuchThing-v1")

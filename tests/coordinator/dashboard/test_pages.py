@@ -8,6 +8,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -90,6 +91,25 @@ async def test_health_and_figures_tell_the_role(tmp_path: Path) -> None:
         site.told.on_lead(None)
         assert (await site.client.get("/healthz")).json()["role"] == "over"
         assert 'shoal_leading{run="test-12345678"} 0' in (await site.client.get("/metrics")).text
+
+
+async def test_a_standby_tells_how_far_it_follows_then_the_run_that_it_leads(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path) as site:
+        site.told.on_lead(None)
+        site.told.on_follow(SimpleNamespace(version=3, goal=5))  # type: ignore[arg-type]
+        assert (await site.client.get("/healthz")).json()["role"] == "following"
+        async with asyncio.timeout(10), site.client.stream("GET", "/stream") as answer:
+            heard = events(answer)
+            first = await anext(heard)
+            assert first["summary"]["follows"] == {"version": 3, "goal": 5}
+            assert "version" not in first["summary"] and first["workers"] == []
+            site.told.on_lead(site.run)  # type: ignore[arg-type]
+            told = await anext(heard)
+            while told["summary"]["role"] == "following":
+                told = await anext(heard)
+            assert told["summary"]["role"] == "leading" and told["summary"]["version"] == 7
 
 
 HOSTS = {
