@@ -213,7 +213,8 @@ def _asked(
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise ShoalError(
             "which run? Give the line that its host prints: shoal join mqtt://HOST:PORT/RUN#KEY, "
-            "as SHOAL_JOIN in the environment, or as url in the configuration"
+            "as SHOAL_JOIN in the environment, or as url in the configuration; shoal pools lists "
+            "the runs on the local network"
         )
     from protocol.identity import Identity
     from worker.wizard import Wizard, save

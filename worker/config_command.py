@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -66,18 +67,39 @@ def show(
 
 def set_(
     key: Annotated[str, typer.Argument(metavar="KEY", help="An option, such as cores.")],
-    value: Annotated[str, typer.Argument(metavar="VALUE", help="What it is from now on.")],
+    value: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[VALUE]",
+            help="What it is from now on; a token is asked for where it is left out, so that "
+            "nobody sees it.",
+        ),
+    ] = None,
     home: Home = None,
     config: Config = None,
 ) -> None:
     """Say one option in the configuration; all else there stays as it is."""
     file, options = _file(home, config), _options()
     option = named(key, options)
+    if value is None:
+        value = _asked(option)
     judged_value = judged(option, parsed(option, value), CHECKS, str(file))
     load(file, options, CHECKS)  # what is wrong there is told first
     text = text_of(file)
     keep(file, changed(text or written(options, {}), option, judged_value))
     print(f"{option.key} = {shown(option, judged_value)}  ({file})")
+
+
+def _asked(option: Option) -> str:
+    """What is typed unseen. Raises ShoalError where it need not be unseen, or nobody is there."""
+    if not option.secret or not sys.stdin.isatty():
+        raise ShoalError(f"{option.key}: give its value, which must be {option.rule}")
+    from getpass import getpass
+
+    try:
+        return getpass(f"{option.key} (it is not shown): ").strip()
+    except EOFError:
+        raise KeyboardInterrupt from None
 
 
 def settled(

@@ -80,6 +80,10 @@ async def test_each_obstacle_is_named(broker: Mosquitto, tmp_path: Path) -> None
         assert_fails(
             await found_at(f"{line.partition('#')[0]}#{'a' * 26}"), "key", "your join line"
         )
+    async with coordinating(host, broker.url) as coordinator:
+        coordinator.announce(minimum_client="99.0")
+        found = await found_at(join_url(broker, host))
+        assert_fails(found, "version", "takes workers of version 99.0 or later")
     unheard = Host(run_spec("Unheard-v0"))
     async with coordinating(unheard, broker.url):
         found = await found_at(join_url(broker, unheard))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import re
 import signal
 import subprocess
@@ -14,7 +15,11 @@ import pytest
 from protocol.address import parse_address
 from protocol.errors import ShoalError
 from protocol.nearby import Nearby
+from tests.protocol.mosquitto import Mosquitto
+from tests.worker.reference import run_spec
+from tests.worker.scripted import Host
 from tests.worker.terminal import ROOT, Terminal
+from tests.worker.test_daemon import coordinating
 from worker.names import label_of
 from worker.wizard import _chosen
 
@@ -132,6 +137,57 @@ def test_another_key_than_the_hosts_is_not_taken(led: Led, tmp_path: Path) -> No
         terminal.until(r"\]: ")
         assert terminal.quits() == 130
     assert not (tmp_path / "home").exists()
+
+
+async def test_of_several_runs_one_is_chosen(tmp_path: Path) -> None:
+    broker = Mosquitto(tmp_path)
+    broker.start()
+    one, two = Host(run_spec("ToyWalk-v0", name="one")), Host(run_spec("ToyWalk-v0", name="two"))
+
+    def answer() -> None:
+        with Terminal("join", "--cores", "1", SHOAL_HOME=str(tmp_path / "home")) as terminal:
+            terminal.until(r"\]: ")
+            terminal.type("http://host")
+            terminal.until(r"does not begin with mqtt://")
+            terminal.until(r"\]: ")
+            terminal.type(broker.url)
+            terminal.until(r"broker reached in .*whoever is on the way can read along")
+            terminal.until(rf"1  {one.run}")
+            number = terminal.until(rf"(\d)  {two.run}")[1]
+            terminal.until(r"Which run \[1\]: ")
+            terminal.type("3")
+            terminal.until(r"'3': it must be a number from 1 to 2")
+            terminal.until(r"Which run \[1\]: ")
+            terminal.type(number)
+            terminal.until(rf"run {two.run}: ToyWalk-v0")
+            terminal.until(r"Is that the key .*: ")
+            terminal.type("yes")
+            terminal.until(r"Name that the host sees .*: ")  # cores are said already
+            terminal.type("my machine")
+            terminal.until(r"Saved in ")
+            terminal.until(r"worker my machine \(")
+            terminal.process.terminate()
+            terminal.ends()
+
+    try:
+        async with coordinating(one, broker.url), coordinating(two, broker.url):
+            await asyncio.to_thread(answer)
+    finally:
+        broker.kill()
+    kept = tomllib.loads((tmp_path / "home" / "worker.toml").read_text())
+    key = two.identity.fingerprint
+    assert kept == {"url": f"{broker.url}/{two.run}#{key}", "name": "my machine"}
+
+
+def test_a_token_is_typed_unseen(tmp_path: Path) -> None:
+    token = "shoal-invite-" + "a" * 52
+    with Terminal("worker", "config", "set", "invite", SHOAL_HOME=str(tmp_path)) as terminal:
+        terminal.until(r"invite \(it is not shown\): ")
+        terminal.type(token)
+        assert terminal.ends() == 0
+        assert "invite = ***" in terminal.shown
+        assert token not in terminal.shown
+    assert tomllib.loads((tmp_path / "worker.toml").read_text()) == {"invite": token}
 
 
 def test_ctrl_c_keeps_nothing(tmp_path: Path) -> None:
