@@ -11,6 +11,9 @@ from worker.spans import shown
 from worker.view import View
 from worker.wishes import NOTHING, Wishes
 
+LONGEST_LOOK = 5.0
+"""Seconds between two looks that may have been idle: what is longer, this machine slept."""
+
 
 @dataclass(frozen=True, slots=True)
 class Course:
@@ -33,8 +36,8 @@ class Governor:
         self.wishes = wishes
         self._terms = terms
         self._permission = Permission(terms)
-        self._began = now
-        self._worked: float | None = None
+        self._began = self._looked = now
+        self._idle = 0.0
 
     def look(
         self, readings: Readings, view: View, unix: float, local: datetime, now: float
@@ -43,8 +46,10 @@ class Governor:
         set; `now` in seconds that never go back."""
         if self.wishes.paused and not self.wishes.pausing(unix):
             self.wishes = NOTHING
+        passed = max(0.0, min(now - self._looked, LONGEST_LOOK))
+        self._looked = now
         paused = self.wishes.reason(unix) or self._permission.judge(readings, local, now)
-        return Course(paused, self._why_leave(view, bool(paused), unix, now))
+        return Course(paused, self._why_leave(view, bool(paused), passed, unix, now))
 
     def told(self, request: Request, unix: float) -> Wishes:
         """What the volunteer wants from now on, after these words."""
@@ -54,7 +59,7 @@ class Governor:
             return self.wishes.finish(unix)
         return NOTHING if request.word == "resume" else self.wishes
 
-    def _why_leave(self, view: View, paused: bool, unix: float, now: float) -> str:
+    def _why_leave(self, view: View, paused: bool, passed: float, unix: float, now: float) -> str:
         terms = self._terms
         if self.wishes.finished:
             return "told to finish"
@@ -63,8 +68,8 @@ class Governor:
         if terms.most_tasks is not None and view.done >= terms.most_tasks:
             return f"--max-tasks {terms.most_tasks:,} is reached"
         if terms.exit_when_idle is not None:
-            if paused or view.starting or view.running or self._worked is None:
-                self._worked = now
-            elif now - self._worked >= terms.exit_when_idle:
+            busy = paused or view.starting or bool(view.running)
+            self._idle = 0.0 if busy else self._idle + passed
+            if self._idle >= terms.exit_when_idle:
                 return f"idle for {shown(terms.exit_when_idle)} (--exit-when-idle)"
         return ""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from worker.permission import Heat, Readings
+from worker.permission import Heat, Readings, Terms
 
 if TYPE_CHECKING:
     import psutil
@@ -22,24 +23,27 @@ COLDEST, HOTTEST = 1.0, 150.0
 class Gauge:
     """The machine as it is while this process works; used from one thread at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, terms: Terms) -> None:
+        """`terms`: for which alone it looks at every process of the machine."""
         import psutil
 
         self._psutil = psutil
+        self._counts = terms.idle_only or terms.memory is not None
         self._self = psutil.Process()
         self._before: tuple[float, float] | None = None
 
     def read(self) -> Readings:
         """What is told now; reading takes some milliseconds."""
-        psutil = self._psutil
+        told = Readings(on_battery=self._on_battery(), heat=self._heat())
+        if not self._counts:
+            return told
         family = self._family()
         memory, evaluating = self._memory(family)
-        return Readings(
-            on_battery=self._on_battery(),
+        return replace(
+            told,
             others=self._others(family),
-            cores=psutil.cpu_count() or 1,
+            cores=self._psutil.cpu_count() or 1,
             untouched=self._untouched(),
-            heat=self._heat(),
             memory=memory,
             evaluating=evaluating,
         )

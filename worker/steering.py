@@ -59,6 +59,7 @@ class Steering:
 
     def __init__(self, terms: Terms, place: Place | None, worker: Steered) -> None:
         """`place`: where it is asked and its wishes are kept; None where the system has none."""
+        self._terms = terms
         self._place = place
         self._worker = worker
         kept = place.wishes() if place is not None else wishes.NOTHING
@@ -101,11 +102,16 @@ class Steering:
     async def _read_for_ever(self) -> None:
         from worker.readings import Gauge
 
-        gauge = await in_thread(Gauge)
-        while True:
-            self._readings = await in_thread(gauge.read)
-            self._worker.has_read(self._readings)
-            await asyncio.sleep(READ_SECONDS)
+        try:
+            gauge = await in_thread(lambda: Gauge(self._terms))
+            while True:
+                self._readings = await in_thread(gauge.read)
+                self._worker.has_read(self._readings)
+                await asyncio.sleep(READ_SECONDS)
+        except Exception as error:  # platforms fail in ways of their own
+            self._readings = Readings()
+            reason = f"{type(error).__name__}: {error}"
+            self._worker.say(f"this machine does not tell how it is ({reason})", warning=True)
 
     # What a second terminal asks.
 

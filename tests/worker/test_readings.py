@@ -13,11 +13,12 @@ from typing import Any
 import psutil
 import pytest
 
-from worker.permission import Heat
+from worker.permission import Heat, Terms
 from worker.readings import Gauge
 
 BUSY = "import time; print('on', flush=True)\nwhile True: pass"
 HELD = "import sys; held = bytearray(64 << 20); print('on', flush=True); sys.stdin.read()"
+ALL = Terms(idle_only=True, memory=1 << 40)
 Sensor = namedtuple("Sensor", "label current high critical")
 Battery = namedtuple("Battery", "percent secsleft power_plugged")
 
@@ -32,7 +33,7 @@ def program(code: str) -> subprocess.Popen[str]:
 
 
 def test_the_memory_of_a_worker_is_its_own_and_that_of_its_processes() -> None:
-    gauge = Gauge()
+    gauge = Gauge(ALL)
     before = gauge.read()
     with program(HELD) as child:
         during = gauge.read()
@@ -46,7 +47,7 @@ def test_the_memory_of_a_worker_is_its_own_and_that_of_its_processes() -> None:
 def test_what_our_processes_do_is_not_the_work_of_others() -> None:
     if os.nice(0) > 0:
         pytest.skip("niced work is not counted here")
-    gauge = Gauge()
+    gauge = Gauge(ALL)
     with program(BUSY) as child:
         busy = psutil.Process(child.pid)
         before, began = whole_machine(), time.monotonic()
@@ -69,7 +70,7 @@ def whole_machine() -> float:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="priorities of Unix")
 def test_what_others_do_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    gauge = Gauge()
+    gauge = Gauge(ALL)
     with program(BUSY) as child:
         monkeypatch.setattr(gauge, "_family", lambda: [psutil.Process()])
         busy = psutil.Process(child.pid)
@@ -86,7 +87,7 @@ def test_what_others_do_is(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_machine_without_sensors_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(psutil, "sensors_temperatures", raising=False)
     monkeypatch.delattr(psutil, "sensors_battery", raising=False)
-    found = Gauge().read()
+    found = Gauge(ALL).read()
     assert (found.heat, found.on_battery) == ((), None)
 
 
@@ -97,7 +98,7 @@ def broken(*_: Any, **__: Any) -> Any:
 def test_sensors_that_fail_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("sensors_temperatures", "sensors_battery", "users"):
         monkeypatch.setattr(psutil, name, broken, raising=False)
-    found = Gauge().read()
+    found = Gauge(ALL).read()
     assert (found.heat, found.on_battery, found.untouched) == ((), None, None)
 
 
@@ -108,7 +109,7 @@ def test_processors_are_believed_within_reason(monkeypatch: pytest.MonkeyPatch) 
         "nvme": [Sensor("", 80.0, 82.0, 85.0)],
     }
     monkeypatch.setattr(psutil, "sensors_temperatures", lambda: sensors, raising=False)
-    assert Gauge().read().heat == (Heat(61.0, 100.0), Heat(62.0), Heat(55.0))
+    assert Gauge(ALL).read().heat == (Heat(61.0, 100.0), Heat(62.0), Heat(55.0))
 
 
 @pytest.mark.parametrize(("plugged", "on_battery"), [(True, False), (False, True), (None, None)])
@@ -117,7 +118,7 @@ def test_a_battery(
 ) -> None:
     battery = Battery(50.0, 3600, plugged)
     monkeypatch.setattr(psutil, "sensors_battery", lambda: battery, raising=False)
-    assert Gauge().read().on_battery is on_battery
+    assert Gauge(ALL).read().on_battery is on_battery
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="terminals of Unix")
@@ -130,5 +131,12 @@ def test_the_latest_key_at_any_terminal_counts(
     names = [str(tmp_path / "pts-1"), str(tmp_path / "pts-2"), "gone", None]
     users = [SimpleNamespace(terminal=name) for name in names]
     monkeypatch.setattr(psutil, "users", lambda: users)
-    found = Gauge().read().untouched
+    found = Gauge(ALL).read().untouched
     assert found is not None and 39.0 <= found <= 60.0
+
+
+def test_nobody_counts_processes_whom_nobody_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil.Process, "children", broken)
+    monkeypatch.setattr(psutil, "cpu_times", broken)
+    found = Gauge(Terms()).read()
+    assert (found.others, found.memory) == (None, 0)
