@@ -91,12 +91,17 @@ def status_line(view: View, rates: tuple[float, float]) -> str:
         parts.append(answered + (f", {view.refused} refused" if view.refused else ""))
     if view.counted:
         updates = f"{view.counted:,} update{'s' * (view.counted != 1)}"
-        parts.append(f"counted in {updates}, {100.0 * view.share:.2g} % of all members")
+        parts.append(f"counted in {updates}, {_percent(view.share)} of all members")
     if view.unanswered > 1:
         parts.append(f"{view.unanswered} unanswered")
     if view.given:
         parts.append(f"{short(view.given)}B given to peers")
     return " | ".join(parts)
+
+
+def _percent(share: float) -> str:
+    percent = 100.0 * share
+    return f"{percent:.0f} %" if percent >= 9.95 else f"{percent:.2g} %"
 
 
 def _next(seconds: float | None) -> str:

@@ -200,6 +200,8 @@ def test_the_status_says_what_runs_or_why_nothing_does():
     assert "idle: update 1204 fully leased; the next is due" in status_line(overdue, (0.0, 0.0))
     counts = status_line(View(done=9, counted=1204, share=0.0313), (0.0, 0.0))
     assert counts.endswith(" | counted in 1,204 updates, 3.1 % of all members")
+    alone = status_line(View(done=9, counted=1, share=1.0), (0.0, 0.0))
+    assert alone.endswith(" | counted in 1 update, 100 % of all members")
     pausing = status_line(View(running=1, paused="paused by you"), (0.0, 0.0))
     assert pausing.startswith("paused by you, once the tasks at hand are finished | version 0")
     leaving = status_line(View(running=1, leaving="finishing 1 task, about 3 s left"), (0.0, 0.0))
