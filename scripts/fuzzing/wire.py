@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,9 +17,11 @@ from coordinator.broker.packets import PacketRefused
 from coordinator.peers import Leader, Peers
 from coordinator.pool.events import CloseBatch, SessionId
 from coordinator.results import judge
-from protocol import normalizer, replay, snapshot, topics
+from protocol import amendments, normalizer, replay, snapshot, topics
 from protocol import spec as run_spec
 from protocol.address import parse_address
+from protocol.amended import NOTHING
+from protocol.amended import from_bytes as settings_from_bytes
 from protocol.authority import Authority, read_epoch
 from protocol.entrust import open_secret, seal_secret
 from protocol.envelope import (
@@ -73,6 +76,9 @@ RUN = run_id("test", HOST.public_key)
 SESSION, SECRET, KEY = "abcdef", b"s" * 32, b"k" * 32
 ID = SessionId(WORKER.worker, SESSION)
 SPEC = spec_of(normalizer={"enabled": True}, environment={"cap": 2.0})
+AMENDED = amendments.amend(
+    SPEC, NOTHING, 3, {"stop.target": 7.5, "strategy.population": 40.0, "stop.updates": 90.0}
+)
 CLIMBING = spec_of(
     strategy={"kind": "hill-climbing", "mirrored": False, "noise": "gaussian"},
     optimizer={"kind": "sgd", "learning_rate": 1.0},
@@ -177,7 +183,9 @@ def update(scratch: Path) -> Decoder:
             raise WireError("another message")
         return replay.follow(SPEC, rules, before, message)
 
-    return Decoder("msgpack", (encode(first_update(SPEC)),), read, (WireError, MismatchError))
+    plain = first_update(SPEC)
+    amended = msgspec.structs.replace(plain, amendments=dict(AMENDED.values))
+    return Decoder("msgpack", (encode(plain), encode(amended)), read, (WireError, MismatchError))
 
 
 def state(scratch: Path) -> Decoder:
@@ -187,9 +195,22 @@ def state(scratch: Path) -> Decoder:
     corpus = tuple(snapshot.to_bytes(replay.initial_state(each)) for each in specs)
 
     def read(data: bytes) -> object:
-        return snapshot.from_bytes(rules[len(data) == len(corpus[1])], data)
+        of = len(data) == len(corpus[1])
+        return replay.restored(specs[of], rules[of], data)
 
-    return Decoder("bytes", corpus, read, (WireError,))
+    later = dataclasses.replace(replay.initial_state(SPEC), version=9, amended=AMENDED)
+    return Decoder("bytes", (*corpus, snapshot.to_bytes(later)), read, (WireError,))
+
+
+def settings(scratch: Path) -> Decoder:
+    """Settings that updates have changed, behind a snapshot."""
+
+    def read(data: bytes) -> object:
+        found = settings_from_bytes(data)
+        amendments.check(SPEC, 9, found)
+        return amendments.in_force(SPEC, found)
+
+    return Decoder("msgpack", (AMENDED.to_bytes(),), read, (WireError,))
 
 
 def arrays(scratch: Path) -> Decoder:
@@ -377,8 +398,8 @@ def websocket(scratch: Path) -> Decoder:
 WIRE: dict[str, Callable[[Path], Decoder]] = {
     each.__name__.replace("_", "-"): each
     for each in (
-        *(messages, envelope, epoch, spec, hello, result, update, state, arrays, secret, frames),
-        *(broker, topic, join_line, invite, charters, pipe, websocket),
+        *(messages, envelope, epoch, spec, hello, result, update, state, settings, arrays),
+        *(secret, frames, broker, topic, join_line, invite, charters, pipe, websocket),
     )
 }
 """By the names that people give."""
