@@ -1,12 +1,11 @@
-"""A run whose batch and target are set while it goes on: its host killed, its workers and who joins
-late in step, and its end that of the new target."""
+"""A run whose batch and target are set while it goes on: its host killed, its old updates archived,
+its workers and who joins by a snapshot in step, and its end that of the new target."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
-import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -20,7 +19,6 @@ from tests.chaos.processes import (
     await_updates,
     host,
     resumed,
-    updates,
     worker,
 )
 
@@ -36,11 +34,13 @@ RUN += (
 RUN += ("--set", "centre.episodes=4", "--set", "centre.screening=2", "--pool", "quorum")
 SNAPSHOT = 64
 """The first version that a snapshot is made of."""
+KEPT = 12
+"""Updates that stay in the log of a run that goes on, at least."""
 
 
-def set_(run_dir: Path, *assignments: str) -> str:
-    """What `shoal set` says, which must be no error."""
-    command = [sys.executable, "-m", "shoal", "set", str(run_dir), *assignments]
+def shoal(*arguments: str) -> str:
+    """What a command says, which must be no error."""
+    command = [sys.executable, "-m", "shoal", *arguments]
     done = subprocess.run(
         command, cwd=ROOT, capture_output=True, text=True, timeout=DEADLINE, check=False
     )
@@ -48,46 +48,40 @@ def set_(run_dir: Path, *assignments: str) -> str:
     return done.stdout
 
 
-def await_amended(run_dir: Path) -> int:
-    """The version that the first update with amendments led to, once there is one."""
-    until = time.monotonic() + DEADLINE
-    while True:
-        found = [line["version"] for line in updates(run_dir) if "amendments" in line]
-        if found:
-            return int(found[0])
-        assert time.monotonic() < until, "no update carries what was set"
-        time.sleep(0.02)  # between looks at a file; nothing depends on its length
-
-
 def test_batch_and_target_are_set_while_a_run_goes_on(tmp_path: Path) -> None:
-    run_dir = tmp_path / "run"
+    run_dir, archive = tmp_path / "run", tmp_path / "old.sqlite"
     with ExitStack() as stack:
         leader, url = stack.enter_context(host(*RUN, run_dir=run_dir))
+        # Nobody works yet: so the first update carries it, and the snapshot has to tell it.
+        assert "heeds it within" in shoal("set", str(run_dir), "strategy.population=28")
         first = stack.enter_context(worker(url, tmp_path / "first"))
-        await_updates(run_dir, 3)
-        assert "heeds it within seconds" in set_(run_dir, "strategy.population=28")
-        changed = await_amended(run_dir)
+        await_updates(run_dir, SNAPSHOT + KEPT)
         leader.signal(signal.SIGKILL)
         leader.process.wait()
+        shoal("archive", str(run_dir), "--before", str(SNAPSHOT), "--to", str(archive))
         leader = stack.enter_context(resumed(run_dir))
         leader.await_line("resumed run ")
-        await_updates(run_dir, SNAPSHOT + 2)
+        # The updates that lead there are gone: only the snapshot tells what was set before it.
         late = stack.enter_context(worker(url, tmp_path / "late"))
         late.await_line("accepted")
-        set_(run_dir, "stop.target=1")
+        shoal("set", str(run_dir), "stop.target=1")
         assert leader.await_end() == 0, leader.lines
         assert (first.await_end(), late.await_end()) == (0, 0)
         outcome = leader.last_json()
     assert outcome["solved"] and outcome["centre_return"] >= 1
     assert_orderly(first, late, leader)
-    verdict = verify_directory(run_dir, (), lambda version, of: None)
+    verdict = verify_directory(run_dir, (archive,), lambda version, of: None)
     assert verdict.sound and verdict.reached == outcome["updates"], verdict
     with opened(run_dir) as past:
+        now = {each.field: (each.value, each.since) for each in settings(past)[1]}
+        assert now["strategy.population"] == (28.0, None) and now["stop.target"][0] == 1.0
+    with opened(run_dir, [archive]) as past:
         assert (past.spec.strategy.population, past.spec.stop.target) == (16, 1e9)
         made = [update for _, update in past.updates(0)]
-        now = {each.field: each.value for each in settings(past)[1]}
+        assert dict(settings(past)[0].values) == {"strategy.population": 28.0, "stop.target": 1.0}
     told = [update.amendments for update in made if update.amendments]
     assert told == [{"strategy.population": 28.0}, {"stop.target": 1.0}]
-    first_of = {update.version: update.cohorts[-1].first for update in made if update.cohorts}
-    assert first_of[changed + 1] >= 8 * (changed + 1), "the old batches end where the new begin"
-    assert (now["strategy.population"], now["stop.target"]) == (28.0, 1.0)
+    assert made[0].amendments, "told before anybody worked, and carried late"
+    own = [update for update in made if not update.late]
+    assert all(update.episodes <= 16 for update in own if update.version < 2)
+    assert 16 < max(update.episodes for update in own) <= 28
