@@ -20,6 +20,7 @@ from coordinator import (
     pool_command,
     presets_command,
     set_command,
+    status_command,
 )
 from coordinator.dashboard import options as dashboards
 from coordinator.dashboard.opening import opened
@@ -100,6 +101,7 @@ def register(app: typer.Typer) -> None:
     invite_command.register(app)
     pool_command.register(app)
     set_command.register(app)
+    status_command.register(app)
     history_cli.register(app)
 
 

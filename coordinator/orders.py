@@ -74,6 +74,20 @@ def take(path: Path) -> list[Order]:
     return [order for order in map(_read, lines) if order is not None]
 
 
+def withdraw(path: Path, order: Order) -> None:
+    """Take back an order that nobody has taken. Raises `ShoalError`."""
+    try:
+        with path.open("r+", encoding="utf-8", errors="replace") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            lines = file.read(MOST_BYTES).splitlines()
+            left = "".join(f"{line}\n" for line in lines if _read(line) != order)
+            file.seek(0)
+            file.truncate(0)
+            file.write(left)
+    except OSError as error:
+        raise ShoalError(f"{path} can't be written ({error}): see to the disk") from None
+
+
 @dataclass(frozen=True)
 class _Said:
     """A line."""

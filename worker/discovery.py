@@ -9,20 +9,18 @@ from collections.abc import Callable
 
 from protocol import topics
 from protocol.address import Address, join_line
-from protocol.envelope import open_plain, plain
+from protocol.envelope import plain
 from protocol.errors import ShoalError
-from protocol.identity import Identity, fingerprint, new_session, run_belongs_to
+from protocol.identity import Identity, fingerprint, new_session
 from protocol.link import Link, client_id
-from protocol.messages import Here, Who
+from protocol.messages import Who
 from protocol.packing import WireError
+from protocol.runs_here import RunsHere
 from worker.console import harmless
 
 ANSWERS_WITHIN = 1.0
 """Seconds that all who lead a run here have to answer."""
 ASK_EVERY = 3.0
-MOST_RUNS = 64
-OPEN = ("running", "paused")
-"""States of a run that can be joined."""
 
 
 class SeveralRunsError(ShoalError):
@@ -35,34 +33,8 @@ class NoRunError(ShoalError):
     exit_code = 5
 
 
-class Runs:
-    """Whoever said `here`, checked as far as that is possible without the join line. Pure."""
-
-    def __init__(self, expected_fingerprint: str | None) -> None:
-        self._expected = expected_fingerprint
-        self._found: dict[str, Here] = {}
-
-    def hear(self, payload: bytes) -> None:
-        """Take in an answer. Raises `WireError`."""
-        here = open_plain(payload)
-        if not isinstance(here, Here):
-            raise WireError("not an answer to who")
-        genuine = topics.RUN_PATTERN.fullmatch(here.run) and run_belongs_to(here.run, here.host_key)
-        if not genuine:
-            raise WireError(f"the run {here.run[:60]!r} is not its key's")
-        if self._expected not in (None, fingerprint(here.host_key)):
-            raise WireError("another key than the join line's")
-        known = self._found.get(here.run)
-        if known is not None and known.state in OPEN:
-            return  # anybody may say that it is over: the signed epoch tells
-        if known is not None or len(self._found) < MOST_RUNS:
-            self._found[here.run] = here
-
-    @property
-    def open(self) -> list[Here]:
-        """Those that can be joined."""
-        found = [here for here in self._found.values() if here.state in OPEN]
-        return sorted(found, key=lambda here: here.run)
+class Runs(RunsHere):
+    """Of the runs that are here the one to join. Pure."""
 
     def choose(self, address: Address) -> Address | None:
         """The address with the only run that can be joined; None where there is none.
