@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,3 +33,25 @@ def last_lines(directory: Path, most: int = MOST_BYTES) -> list[dict[str, Any]]:
         except DamagedJson:  # the last one, of a host that was killed
             continue
     return found
+
+
+def amended(directory: Path) -> dict[str, float]:
+    """The settings that hold otherwise than the run spec says, as the lines tell that were written
+    when they changed."""
+    held: dict[str, float] = {}
+    try:
+        with (directory / "metrics.jsonl").open("rb") as file:
+            for line in file:
+                if b'"amendments"' in line:
+                    with contextlib.suppress(DamagedJson):
+                        held.update(read_json(line, _Amending).amendments)
+    except OSError:
+        return held
+    return held
+
+
+@dataclass(frozen=True)
+class _Amending:
+    """A line that tells of changed settings."""
+
+    amendments: dict[str, float]

@@ -11,7 +11,7 @@ from coordinator import log as update_log
 from coordinator.directory import known_spec
 from coordinator.holder import holder
 from coordinator.log import LogReader, UpdateRow
-from coordinator.metrics_file import last_lines
+from coordinator.metrics_file import amended, last_lines
 from coordinator.report import Report, state_of
 from protocol.envelope import peek_signed
 from protocol.errors import ShoalError
@@ -47,6 +47,7 @@ def look(directory: Path, now: float) -> Report:
     last = rows[-1] if rows else None
     judged = evaluations[-1] if evaluations else None
     update = None if last is None else _read(last)
+    held = amended(directory)
     return Report(
         run=run,
         state=state,
@@ -55,13 +56,13 @@ def look(directory: Path, now: float) -> Report:
         process=process,
         epoch=epoch if isinstance(epoch, int) else None,
         version=version,
-        target=spec.stop.target,
+        target=held.get("stop.target", spec.stop.target),
         centre=None if judged is None else judged.mean,
         centre_deviation=None if judged is None else judged.deviation,
         centre_version=None if judged is None else judged.version,
         centre_episodes=None if judged is None else judged.episodes,
         members_mean=_members_mean(directory),
-        population=spec.strategy.population,
+        population=int(held.get("strategy.population", spec.strategy.population)),
         workers=None if last is None else last.workers,
         learning_rate=None if update is None else update.learning_rate,
         updates_per_minute=_pace(rows) if state == "running" else None,
