@@ -62,6 +62,11 @@ def pause_before(failures: int) -> float:
     return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 1, 30))
 
 
+def unconfigured(environment: Mapping[str, str]) -> dict[str, str]:
+    """Without what a volunteer of this machine says there to workers of other runs."""
+    return {name: value for name, value in environment.items() if not name.startswith("SHOAL_")}
+
+
 @dataclass(frozen=True, slots=True)
 class Way:
     """How workers of this machine get into the run.
@@ -130,7 +135,7 @@ class _Worker:
                 stdin=PIPE,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, **way.secrets},
+                env={**unconfigured(os.environ), **way.secrets},
                 start_new_session=True,
             )
         return self.process

@@ -10,7 +10,14 @@ from pathlib import Path
 import pytest
 
 from coordinator.admission import OWN_LABEL, read_invites
-from coordinator.local import LONGEST_PAUSE, MOST_WORKERS, pause_before, wanted, way_in
+from coordinator.local import (
+    LONGEST_PAUSE,
+    MOST_WORKERS,
+    pause_before,
+    unconfigured,
+    wanted,
+    way_in,
+)
 from coordinator.log import LogReader
 from coordinator.remembering import read
 from protocol.address import parse_address
@@ -44,6 +51,11 @@ def test_an_impossible_number_is_one_line_with_the_rule(text: str) -> None:
 def test_who_ends_again_and_again_is_started_ever_more_rarely() -> None:
     pauses = [pause_before(failures) for failures in range(1, 400)]
     assert pauses == sorted(pauses) and pauses[0] == 1.0 and pauses[-1] == LONGEST_PAUSE
+
+
+def test_what_a_volunteer_configured_is_not_for_them() -> None:
+    environment = {"PATH": "/bin", "SHOAL_SCHEDULE": "22:00-07:00", "SHOAL_JOIN": "mqtt://other"}
+    assert unconfigured(environment) == {"PATH": "/bin"}
 
 
 def test_secrets_go_where_no_list_of_processes_shows_them() -> None:
