@@ -152,7 +152,8 @@ class Reception:
         self._voice.welcome(id, greeting.answer)
         if greeting.refused:
             self._tallies.cannot(id.worker, f"not let in: {greeting.refused}")
-            self._say(f"{id} is not let in: {greeting.refused}")
+            who = label(hello.name, hello.device)
+            self._say(f"{id} ({who}) is not let in: {greeting.refused}")
             return
         peer = self._peers.get(id)
         if peer is not None and self._leader.may_be_succeeded_by(peer.worker_key):

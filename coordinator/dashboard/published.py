@@ -13,6 +13,8 @@ from coordinator.pool.confidence import margin
 
 WORKER = re.compile(r"\b[a-z2-7]{16}\b")
 """How a worker's key is named in lines."""
+HIDING = re.compile(r"\b([a-z2-7]{16})(?:/\w+)? \(private\)")
+"""How lines name one that told no label."""
 MOST_ALIASES = 20_000
 """Workers that keep themselves to themselves, as far as they are remembered."""
 MOST_CONTRIBUTORS = 100
@@ -56,6 +58,11 @@ class Aliases:
             found = self._aliases[worker] = f"private-{digest}"
             self._workers[found] = worker
         return found
+
+    def learn(self, line: str) -> None:
+        """Take in who keeps to itself, by a line of the host's."""
+        for match in HIDING.finditer(line):
+            self.shown(match[1], "", "")
 
     def hide(self, line: str) -> str:
         """A line without the keys of those workers."""

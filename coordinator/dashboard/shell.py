@@ -151,7 +151,7 @@ class Dashboard:
         self._join = join.partition("  (")[0]
         ours = dataclasses.replace(
             listeners,
-            on_event=lambda line: self._history.event(time.time(), line),
+            on_event=self._event,
             on_update=lambda progress: None,
             on_ready=lambda: None,
             on_follow=lambda standby: self._follow(standby.version, standby.goal),
@@ -161,6 +161,10 @@ class Dashboard:
         return both(listeners, ours)
 
     # What the host tells.
+
+    def _event(self, line: str) -> None:
+        self._aliases.learn(line)
+        self._history.event(time.time(), line)
 
     def _lead(self, led: Led | None) -> None:
         if led is None and self._led is not None:

@@ -241,6 +241,7 @@ class Standby:
         """
         if self._follower is not None and self.led_by is not None:
             self._hold_to(self.led_by)
+        self._on_progress(self)
         while True:
             said = self.led_by
             if said is not None and said.epoch.state in ("finished", "stopped"):

@@ -8,6 +8,8 @@ import time
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+import httpx
+
 from protocol.identity import Identity
 from tests.chaos.processes import (
     DEADLINE,
@@ -40,6 +42,14 @@ def await_history(run_dir: Path, count: int) -> None:
         time.sleep(0.01)  # between looks at a file; nothing depends on its length
 
 
+def await_role(page: str, role: str) -> None:
+    """Wait until the standby's dashboard says that this is what it does."""
+    until = time.monotonic() + DEADLINE
+    while httpx.get(f"{page}healthz", trust_env=False).json()["role"] != role:
+        assert time.monotonic() < until, f"the standby is not {role}"
+        time.sleep(0.05)  # between looks; nothing depends on its length
+
+
 def test_a_standby_takes_the_place_of_a_killed_host(mosquitto: Mosquitto, tmp_path: Path) -> None:
     key, run_dir, own_dir = tmp_path / "standby.key", tmp_path / "host", tmp_path / "standby"
     identity = Identity.generate()
@@ -50,19 +60,23 @@ def test_a_standby_takes_the_place_of_a_killed_host(mosquitto: Mosquitto, tmp_pa
         leader = stack.enter_context(running(*hosting))
         url = join_url(leader)
         standing = ("shoal", "host", "--standby", url, "--key", str(key), "--json")
+        standing += ("--dashboard", "0")
         standby = stack.enter_context(running(*standing, "--run-dir", str(own_dir)))
         standby.await_line("entrusted with the run's secret")
+        page = standby.await_line("dashboard at ").split()[-1]
+        await_role(page, "following")
         workers = [
             stack.enter_context(worker(url, tmp_path / f"home-{index}")) for index in range(2)
         ]
         await_updates(run_dir, 3)
         leader.signal(signal.SIGKILL)
         leader.process.wait()
-        for line in ("nobody leads", "resumed run ", "we lead now"):
+        for line in ("nobody leads", "resumed run ", "volunteers join with"):
             standby.await_line(line)
         await_updates(own_dir, 1)
         for helper in workers:
             helper.signal(signal.SIGSTOP)
+        await_role(page, "leading")
         made = len(history(own_dir))
         assert made < UPDATES, "the run ended before the host came back"
         again = stack.enter_context(running("shoal", "host", "--resume", str(run_dir), "--json"))

@@ -94,6 +94,16 @@ def test_no_key_of_who_keeps_to_itself_is_told() -> None:
     assert whole.count(alias) == 5 and aliases.worker(alias) == hidden.worker
 
 
+def test_whom_only_lines_tell_of_may_keep_to_itself_too() -> None:
+    aliases = Aliases(b"k" * 16)
+    hidden, open_one = worker(3).worker, worker(4).worker
+    for line in (f"{hidden}/abcdef (private) is not let in: no", f"{open_one}/abcdef (ann, cpu)"):
+        aliases.learn(line)
+    told = aliases.hide(f"{hidden}/abcdef: a result of {open_one} is refused")
+    assert hidden not in told and open_one in told
+    assert aliases.shown(hidden, "", "") in told
+
+
 def test_hostile_words_go_out_as_they_are_and_as_valid_json() -> None:
     feed = Feed(History(), Aliases(b"k" * 16))
     views = [worker(number, name=name, device=name) for number, name in enumerate(HOSTILE)]
