@@ -20,7 +20,7 @@ class Amending:
         self._spec = spec
         self._path = path
         self._say = say
-        self._told: dict[str, float] = {}
+        self._told = ""
 
     def look(self, held: Amended) -> dict[str, float]:
         """What of it changes the settings that hold; a person hears once of what is new."""
@@ -32,11 +32,11 @@ class Amending:
             if len(changes) < len(asked):
                 wanted.remove(self._path, _without(asked, changes))
         except ShoalError as error:
-            self._tell_once({"": 0.0}, str(error))
+            self._tell_once(str(error))
             return {}
         if changes:
             said = ", ".join(f"{f} = {amendments.shown(f, v)}" for f, v in changes.items())
-            self._tell_once(changes, f"to be set with the next update: {said}")
+            self._tell_once(f"to be set with the next update: {said}")
         return changes
 
     def carried(self, changes: Mapping[str, float], held: Amended, version: int) -> None:
@@ -44,7 +44,7 @@ class Amending:
         if not changes:
             return
         self._say(told(self._spec, changes, held, version))
-        self._told = {}
+        self._told = ""
         try:
             wanted.remove(self._path, changes)
         except ShoalError as error:
@@ -64,9 +64,9 @@ class Amending:
             if value != amendments.value_of(now, field)
         }
 
-    def _tell_once(self, what: dict[str, float], line: str) -> None:
-        if self._told != what:
-            self._told = what
+    def _tell_once(self, line: str) -> None:
+        if self._told != line:
+            self._told = line
             self._say(line)
 
 

@@ -372,7 +372,7 @@ def _said(name: ResultName) -> str:
 def _used(spec: RunSpec, log: LogReader, kept: Sequence[Kept]) -> tuple[tuple[int, int], ...]:
     """What the last updates have used of batches that late results may still count for."""
     first = max(log.base, log.version - spec.pool.max_staleness)
-    updates = [_peeked(log, row) for row in log.rows(first, log.version)]
+    updates = [peeked(log, row) for row in log.rows(first, log.version)]
     return used(updates, [result.arrived for result in kept])
 
 
@@ -392,11 +392,11 @@ def _reverts(log: LogReader) -> Iterator[bool]:
     while end > log.base:
         first = max(log.base, end - LOOKED_BACK)
         for row in reversed(list(log.rows(first, end))):
-            yield _peeked(log, row).reverts
+            yield peeked(log, row).reverts
         end = first
 
 
-def _peeked(log: LogReader, row: UpdateRow) -> Update:
+def peeked(log: LogReader, row: UpdateRow) -> Update:
     """The update of a row, which was proved when it came into the log. Raises `LogError`."""
     try:
         update = peek_signed(row.payload)

@@ -122,12 +122,12 @@ def _say(run_dir: Path, found: list[Setting], changes: dict[str, float], led: bo
         )
     if led:
         print(
-            "whoever leads the run heeds it within seconds, and the next update carries it; see "
-            f"since when it holds: {this_command()} set {run_dir}"
+            "a host has the run open here: while it leads, it heeds this within seconds, and the "
+            f"next update carries it; see since when it holds: {this_command()} set {run_dir}"
         )
     else:
         print(
-            "nobody leads the run from here now: it waits until somebody does "
+            "nobody has the run open here now: it waits until somebody leads it "
             f"({this_command()} host --resume {run_dir})"
         )
 

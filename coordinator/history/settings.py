@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from coordinator.history.past import Past
+from coordinator.recovery import peeked
 from protocol import amendments
 from protocol.amended import Amended
 
@@ -29,16 +30,21 @@ class Setting:
 
 def settings(past: Past) -> tuple[Amended, list[Setting]]:
     """The values that hold at the last version, as `protocol.amendments` takes them, and all fields
-    that may change; see `opened` for the archives. Raises `LogError`."""
+    that may change; see `opened` for the archives. Signatures are taken for granted: `verify` looks
+    at them. Raises `LogError`."""
     values: dict[str, float] = {}
     since: dict[str, int | None] = {}
     if past.base > 0:
         values.update(past.beginning().amended.values)
         since.update(dict.fromkeys(values))
-    for _, update in past.updates(past.base):
-        values.update(update.amendments)
-        for field in update.amendments:
-            since[field] = amendments.holds_from(field, update.version)
+    first = past.base
+    for log, bound in past.pieces(past.version):
+        for row in log.rows(first, bound):
+            update = peeked(log, row)
+            values.update(update.amendments)
+            for field in update.amendments:
+                since[field] = amendments.holds_from(field, update.version)
+        first = max(first, bound)
     found = []
     for field in amendments.AMENDABLE:
         spec = amendments.value_of(past.spec, field)

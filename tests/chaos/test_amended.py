@@ -53,7 +53,7 @@ def test_batch_and_target_are_set_while_a_run_goes_on(tmp_path: Path) -> None:
     with ExitStack() as stack:
         leader, url = stack.enter_context(host(*RUN, run_dir=run_dir))
         # Nobody works yet: so the first update carries it, and the snapshot has to tell it.
-        assert "heeds it within" in shoal("set", str(run_dir), "strategy.population=28")
+        assert "heeds this within" in shoal("set", str(run_dir), "strategy.population=28")
         first = stack.enter_context(worker(url, tmp_path / "first"))
         await_updates(run_dir, SNAPSHOT + KEPT)
         leader.signal(signal.SIGKILL)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from coordinator import recorder, server, update, wanted
+from coordinator.amending import Amending
 from coordinator.history.fork import fork
 from coordinator.history.listing import lines
 from coordinator.history.past import opened
@@ -18,6 +19,7 @@ from coordinator.history.settings import settings
 from coordinator.history.verify import verify_directory
 from coordinator.pool.events import CloseBatch
 from protocol import amendments, replay, snapshot
+from protocol.amended import NOTHING
 from protocol.errors import ShoalError
 from protocol.identity import Identity
 from protocol.messages import Update
@@ -70,6 +72,19 @@ def test_a_damaged_file_is_one_error(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(ShoalError, match=r"is damaged .* remove it, and say again what to set"):
         wanted.read(path)
+
+
+def test_what_is_new_is_told_once_and_what_holds_already_is_forgotten(tmp_path: Path) -> None:
+    path, said = tmp_path / wanted.WANTED, list[str]()
+    amending = Amending(spec_of(**EXACT), path, said.append)
+    wanted.add(path, {"strategy.population": 64.0, "stop.target": 2.0})
+    for _ in range(3):
+        assert amending.look(NOTHING) == {"stop.target": 2.0}
+    assert said == ["to be set with the next update: stop.target = 2"]
+    assert wanted.read(path) == {"stop.target": 2.0}
+    path.write_text("{")
+    assert amending.look(NOTHING) == amending.look(NOTHING) == {}
+    assert len(said) == 2 and "is damaged" in said[1]
 
 
 # A run that is led.

@@ -51,7 +51,7 @@ def test_without_a_change_it_tells_what_holds(run_dir: Path, shoal_says: Said) -
 def test_a_change_waits_where_nobody_leads_the_run(run_dir: Path, shoal_says: Said) -> None:
     said = shoal_says("set", run_dir, "strategy.population=48", "stop.target=-1.5")
     assert "strategy.population: 32 -> 48\nstop.target: none -> -1.5\n" in said
-    assert "it waits until somebody does" in said and f"host --resume {run_dir}" in said
+    assert "it waits until somebody leads it" in said and f"host --resume {run_dir}" in said
     assert wanted.read(run_dir / wanted.WANTED) == {
         "strategy.population": 48.0,
         "stop.target": -1.5,
@@ -63,7 +63,7 @@ def test_a_change_waits_where_nobody_leads_the_run(run_dir: Path, shoal_says: Sa
 def test_where_somebody_leads_it_is_heeded_soon(run_dir: Path, shoal_says: Said) -> None:
     with (run_dir / "run").open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        assert "heeds it within seconds" in shoal_says("set", run_dir, "stop.updates=100")
+        assert "heeds this within seconds" in shoal_says("set", run_dir, "stop.updates=100")
         told = json.loads(shoal_says("set", run_dir, "stop.updates=90", "--json"))
     assert told == {"asked_for": {"stop.updates": 90.0}, "led_now": True}
 
