@@ -18,7 +18,7 @@ def run(app: Callable[..., Any], arguments: Sequence[str] | None = None) -> int:
     try:
         code = app(given, standalone_mode=False)
     except ShoalError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_harmless(str(error))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -31,6 +31,11 @@ def run(app: Callable[..., Any], arguments: Sequence[str] | None = None) -> int:
             print(f"error: {_one_line(message(), error, given)}", file=sys.stderr)
         return int(getattr(error, "exit_code", 2))
     return code if isinstance(code, int) else 0
+
+
+def _harmless(text: str) -> str:
+    """Lines without control characters: an error may quote what strangers wrote."""
+    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
 
 
 def _one_line(message: str, error: Exception, given: Sequence[str]) -> str:

@@ -20,6 +20,8 @@ def count(number: int = typer.Option(1, min=0, max=9)) -> None:
         raise KeyboardInterrupt
     if number == 4:
         raise typer.Exit(7)
+    if number == 6:
+        raise ShoalError("they say \x1b[2J\u202e\r:\n  ask them")
     if number == 5:
         raise RuntimeError("a fault of ours")
 
@@ -31,6 +33,7 @@ def count(number: int = typer.Option(1, min=0, max=9)) -> None:
         (["--number", "2"], 2, "error: 2 is odd: take 3\n"),
         (["--number", "3"], INTERRUPTED, ""),
         (["--number", "4"], 7, ""),
+        (["--number", "6"], 2, "error: they say ?[2J??:\n  ask them\n"),
     ],
 )
 def test_exit_codes(
