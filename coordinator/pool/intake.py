@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from coordinator.pool.auditing import Auditing
 from coordinator.pool.batch import Batch
 from coordinator.pool.batches import Batches
+from coordinator.pool.classes import ALL
 from coordinator.pool.course import Course
 from coordinator.pool.evaluations import Evaluations
 from coordinator.pool.events import (
@@ -36,6 +37,11 @@ HELD_BACK: tuple[Outcome, str] = (
     "results of a newcomer count once others confirm them",
 )
 ACCEPTED: tuple[Outcome, str] = ("accepted", "")
+
+
+MOST_WITNESSES = 8
+"""Established workers that have to have seen an episode fail, more than half of them but no more
+than so many, before it is left out."""
 
 
 class Intake:
@@ -251,7 +257,15 @@ class Intake:
                 )
 
     def _confirmed(self, work: Work, event: Arrived, unit: int) -> bool:
-        worker = event.session.worker
+        worker, auditing = event.session.worker, self._auditing
         # Where nobody is here, as before anybody is back, others may still come.
-        alone = self._roster.eligible == {worker}
-        return work.fail(unit, worker, event.task, alone)
+        if self._roster.eligible == {worker}:
+            return work.fail(unit, worker, event.task, witnesses=1)
+        if auditing is None or not auditing.has_established:
+            return work.fail(unit, worker, event.task)
+        # Keys are free, and nothing is easier than to fail: else two liars would leave out what they
+        # like, and keep a run from ever being judged.
+        if not auditing.trust.is_believed(worker):
+            return False
+        most = auditing.classes.believed(ALL) // 2 + 1
+        return work.fail(unit, worker, event.task, max(2, min(most, MOST_WITNESSES)))

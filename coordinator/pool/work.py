@@ -322,19 +322,21 @@ class Work:
 
     # Failures.
 
-    def fail(self, unit: int, worker: str, task: int, alone: bool) -> bool:
+    def fail(self, unit: int, worker: str, task: int, witnesses: int = 2) -> bool:
         """The episode of this open unit failed on `worker`: is it confirmed that it always does?
 
-        The second failure confirms, on another worker unless this one is `alone`; so does the
-        third on the same one, lest a unit wait for ever for a worker that never answers. The result
-        of one task is one failure, however often it comes.
+        So many `witnesses` confirm it, with two failures at least: 1 where this worker is alone.
+        Where two suffice so does the third failure on the same one, lest a unit wait for ever for a
+        worker that never answers. The result of one task is one failure, however often it comes.
         """
         if self.knows_failure(unit, worker, task):
             return False
         seen = self._failures[unit] = (*self._failures.get(unit, ()), (worker, task))
-        if len(seen) == 2:
-            return alone or seen[0][0] != worker
-        return len(seen) >= MOST_FAILURES
+        if len(seen) < 2:
+            return False
+        if len({name for name, _ in seen}) >= witnesses:
+            return True
+        return witnesses <= 2 and len(seen) >= MOST_FAILURES
 
     def knows_failure(self, unit: int, worker: str, task: int) -> bool:
         """Whether this task's failure of the unit was seen before."""

@@ -446,3 +446,24 @@ def test_a_pool_that_goes_on_knows_whom_it_knew() -> None:
     other.enter(NAMES)
     assert not other.held("b") and other.held("a")
     assert np.isin(["a", "c"], [w for w in NAMES if other.trust.is_believed(w)]).all()
+
+
+@pytest.mark.parametrize(("failing", "dropped"), [("ab", False), (NAMES, True)])
+def test_two_that_say_that_all_fails_leave_nothing_out(failing: str, dropped: bool) -> None:
+    """They have to be more than half of the established."""
+    crowd = Crowd(share=0.1, established=NAMES, centre={"evaluate_every": 1})
+    crowd.enter(NAMES)
+    fails = {
+        worker: {unit: "it fails" for unit in range(1 << 16)} if worker in failing else {}
+        for worker in NAMES
+    }
+
+    def says(task: SendTask) -> Arrived:
+        named = fails[task.session.worker]
+        return result(task, failed={u: named[u] for u in units(task) if u in named and u < 5})
+
+    crowd.says = says  # type: ignore[method-assign]
+    said = crowd.run(3)
+    lines = [line.what for line in of(said, Happened)]
+    left_out = [line for line in lines if "dropped" in line or "given up" in line]
+    assert bool(left_out) is dropped, left_out

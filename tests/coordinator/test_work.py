@@ -408,19 +408,22 @@ def test_more_units_can_be_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failures", "alone", "confirmed"),
+    ("failures", "witnesses", "confirmed"),
     [
-        ("a", False, [False]),
-        ("ab", False, [False, True]),
-        ("aa", True, [False, True]),
-        ("aaa", False, [False, False, True]),
+        ("a", 1, [False]),
+        ("a", 2, [False]),
+        ("ab", 2, [False, True]),
+        ("aa", 1, [False, True]),
+        ("aaa", 2, [False, False, True]),
+        ("abab", 3, [False] * 4),
+        ("aabc", 3, [False, False, False, True]),
     ],
 )
-def test_a_failure_is_confirmed(failures: str, alone: bool, confirmed: list[bool]) -> None:
+def test_a_failure_is_confirmed(failures: str, witnesses: int, confirmed: list[bool]) -> None:
     work = Work(0, 4)
-    seen = [work.fail(2, worker, task, alone) for task, worker in enumerate(failures)]
+    seen = [work.fail(2, worker, task, witnesses) for task, worker in enumerate(failures)]
     assert seen == confirmed
-    assert not work.fail(3, "a", 9, alone)
+    assert not work.fail(3, "a", 9, witnesses)
 
 
 def test_what_failed_before_is_known_by_lease_and_by_unit() -> None:
@@ -429,7 +432,7 @@ def test_what_failed_before_is_known_by_lease_and_by_unit() -> None:
     assert not work.failed_before(one.claim.range)
     work.leave(one, 1.0, Blame(frozenset("a"), failures=1))
     assert [work.failed_before(part) for part in free(work)] == [True, False]
-    work.fail(9, "b", 2, alone=False)
+    work.fail(9, "b", 2)
     assert [work.failed_before(Range(*span)) for span in ((8, 9), (9, 10), (10, 12))] == [
         False,
         True,
