@@ -263,8 +263,8 @@ class Intake:
             return work.fail(unit, worker, event.task, witnesses=1)
         if auditing is None or not auditing.has_established:
             return work.fail(unit, worker, event.task)
-        # Keys are free, and nothing is easier than to fail: else two liars would leave out what they
-        # like, and keep a run from ever being judged.
+        # Nothing is easier than to fail: else two liars would leave out what they like, and keep a
+        # run from ever being judged.
         if not auditing.trust.is_believed(worker):
             return False
         most = auditing.classes.believed(ALL) // 2 + 1
