@@ -48,9 +48,10 @@ def main(arguments: list[str]) -> None:
         for _ in play(given.run_dir, tuple(given.allow_module), say):
             pass
     except ShoalError as error:
-        say.news({"error": str(error)[:500]})
+        say.news({"error": _public(str(error), given.run_dir)})
     except Exception as error:  # of the environment, which may raise anything
-        say.news({"error": f"{_words(error)}: try shoal record {given.run_dir} on this machine"})
+        said = f"{_words(error)}: try shoal record {given.run_dir} on the host"
+        say.news({"error": _public(said, given.run_dir)})
 
 
 class Mouth:
@@ -205,6 +206,11 @@ def _mark(run_dir: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_mtime_ns, found.st_size
+
+
+def _public(said: str, run_dir: Path) -> str:
+    """Without the place of the run on this machine, which is nobody's business."""
+    return said.replace(str(run_dir), run_dir.name)[:500]
 
 
 def _words(error: BaseException) -> str:

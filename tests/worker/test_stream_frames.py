@@ -103,6 +103,14 @@ def test_the_process_says_frames_and_ends_with_its_input(tmp_path: Path) -> None
             process.kill()
 
 
+def test_where_the_run_lies_on_the_host_is_told_nobody(tmp_path: Path) -> None:
+    with pytest.raises(ShoalError) as raised:
+        next(played(tmp_path, Notes()))
+    assert str(tmp_path) in str(raised.value)
+    said = stream_frames._public(str(raised.value), tmp_path)
+    assert str(tmp_path) not in said and said.startswith(f"{tmp_path.name} holds no policy")
+
+
 def test_mujoco_is_drawn_in_memory_where_there_is_no_display() -> None:
     environment: dict[str, str] = {}
     stream_frames.draw_without_display(environment)

@@ -107,7 +107,7 @@ export class Chart {
     }
     pen.textBaseline = "top";
     pen.textAlign = "center";
-    for (const tick of ticks(scale.x0, scale.x1, this.width / 110)) {
+    for (const tick of ticks(scale.x0, scale.x1, this.width / 110, this.model.xSteps)) {
       pen.fillText(this.model.xText(tick), scale.x(tick), this.height - BOTTOM + 6);
     }
     pen.textAlign = "right";
@@ -242,10 +242,11 @@ function nearest(points, x) {
   return x - points[low][0] < points[high][0] - x ? points[low] : points[high];
 }
 
-function ticks(low, high, about) {
+function ticks(low, high, about, steps = []) {
   const raw = (high - low) / Math.max(2, about);
   const size = 10 ** Math.floor(Math.log10(raw));
-  const step = size * ([1, 2, 5].find((each) => each * size >= raw) ?? 10);
+  const named = raw >= 1 ? steps.find((each) => each >= raw) : undefined;
+  const step = named ?? size * ([1, 2, 5].find((each) => each * size >= raw) ?? 10);
   const found = [];
   for (let tick = Math.ceil(low / step); tick * step <= high && found.length < 40; tick += 1) found.push(tick * step);
   return found;

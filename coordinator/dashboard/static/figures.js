@@ -32,8 +32,8 @@ export function duration(seconds) {
   if (seconds < 1 && seconds > 0) return `${Math.max(1, Math.round(1000 * seconds))} ms`;
   if (seconds < 60) return `${seconds < 10 ? Number(seconds.toFixed(1)) : Math.round(seconds)} s`;
   const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) return `${minutes} min ${Math.floor(seconds % 60)} s`;
-  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  const parts = minutes < 60 ? [minutes, "min", Math.floor(seconds % 60), "s"] : [Math.floor(minutes / 60), "h", minutes % 60, "min"];
+  return parts.slice(0, parts[2] ? 4 : 2).join(" ");
 }
 
 export const clock = (unix) => new Date(1000 * unix).toLocaleTimeString("en-GB");

@@ -22,9 +22,11 @@ const STATES = { running: "▶ running", paused: "‖ paused", finished: "✓ fi
 const ROLES = { following: "following: somebody else leads", starting: "starting", over: "over" };
 const AXES = {
   version: { name: "version", of: 0, text: short },
-  time: { name: "time", of: 1, text: duration },
+  time: { name: "time", of: 1, text: duration, steps: [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400, 28800, 86400] },
   episodes: { name: "episodes", of: 2, text: short },
 };
+
+let drawn = ""; // what the curves show
 
 function show(workersChanged) {
   const now = store.summary;
@@ -36,7 +38,9 @@ function show(workersChanged) {
   notice("quiet", now.follows ? `This host follows the run: version ${count(now.follows.version)} of ${count(now.follows.goal)}. It leads once the other is gone.` : now.quiet && `Waiting: ${now.quiet}`);
   notice("busy", now.busy && `Busy: ${now.busy}`);
   showFigures(now);
-  showCurves(now);
+  const told = JSON.stringify([now.instance, store.next.members, store.next.centres, now.target]);
+  if (told !== drawn) showCurves(now);
+  drawn = told;
   if (workersChanged) {
     const rows = [...store.workers.values()];
     pool.show(rows, now.classes ?? {});
@@ -98,7 +102,7 @@ function showCurves(now) {
     { name: "best member", colour: "third", dash: [3, 4], points: members.map((each) => [each[axis.of], each[6]]), text: ([, best]) => worth(best) },
     { name: "centre, 95 % interval", colour: "second", kind: "points", points: store.centres.map((each) => [place(each[0]), each[2], ...spread(each[2], each[3])]).filter((each) => each[0] != null), text: around },
   ];
-  returns.show({ xName: axis.name, xText: axis.text, yName: "return", yText: short, series, target: now.target });
+  returns.show({ xName: axis.name, xText: axis.text, xSteps: axis.steps, yName: "return", yText: short, series, target: now.target });
   fill(at("returns-legend"), series.map((each) => each.name).concat(matchMedia("(prefers-color-scheme: dark)").matches), () => series.map((each) => {
     const entry = element("li");
     const picture = document.createElement("canvas");
@@ -113,7 +117,7 @@ function showCurves(now) {
     if (after[1] > before[1] && after[2] >= before[2]) speeds.push([after[axis.of], (after[2] - before[2]) / (after[1] - before[1])]);
   }
   throughput.show({
-    xName: axis.name, xText: axis.text, yName: "episodes/s", yText: short, fromZero: true,
+    xName: axis.name, xText: axis.text, xSteps: axis.steps, yName: "episodes/s", yText: short, fromZero: true,
     series: [{ name: "episodes/s", colour: "accent", points: speeds, text: ([, value]) => short(value) }],
   });
 }

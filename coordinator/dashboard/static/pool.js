@@ -1,13 +1,15 @@
 // The map of the pool: a tile for each worker, as large as its share, patterned by numeric class.
 
 import { colours, showTip, sized } from "./chart.js";
-import { element, foreign, percent, short } from "./figures.js";
+import { element, fill, foreign, percent, short } from "./figures.js";
 import { called, worker } from "./store.js";
 
 const HUES = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#b8a800", "#777777"];
 const PATTERNS = 8;
 const SIGNS = { working: "▶", waiting: "…", resting: "z", paused: "‖" };
 const LEAST = 0.15;
+const MANY = 200;
+const MANY_MS = 3000; // between two pictures of many tiles, which take a while to draw
 
 export class PoolMap {
   constructor(canvas, legend) {
@@ -17,6 +19,7 @@ export class PoolMap {
     this.rows = [];
     this.tiles = [];
     this.order = [];
+    this.shownAt = 0;
     canvas.addEventListener("pointermove", (event) => this.hover(event.offsetX, event.offsetY));
     canvas.addEventListener("pointerleave", () => (this.tip.hidden = true));
     new ResizeObserver(() => this.draw()).observe(canvas);
@@ -25,14 +28,17 @@ export class PoolMap {
 
   /** Shows these rows; `classes` says how many there are of each numeric class, the largest first. */
   show(rows, classes) {
+    const now = performance.now();
+    if (rows.length > MANY && this.rows.length > MANY && now - this.shownAt < MANY_MS) return;
+    this.shownAt = now;
     this.rows = rows.map(worker).sort((a, b) => b.share - a.share);
     this.order = Object.keys(classes);
     this.draw();
     const states = Object.entries(SIGNS).map(([state, sign]) => `${sign} ${state}`).join("   ");
-    this.legend.replaceChildren(
+    fill(this.legend, [classes, colours().card], () => [
       ...this.order.slice(0, PATTERNS).map((name, index) => this.#entry(name, index, classes[name])),
       element("li", states),
-    );
+    ]);
   }
 
   draw() {

@@ -79,6 +79,7 @@ async def test_why_there_is_nothing_to_see_is_told(tmp_path: Path) -> None:
         while "error" not in shown.news:
             await asyncio.sleep(0.05)
     assert "no environment 'NoSuchThing-v1' is registered here" in shown.news["error"]
+    assert str(tmp_path) not in shown.news["error"]
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
     await shown.close()
