@@ -53,12 +53,18 @@ def ask(place: Neighbour, wanted: Request) -> tuple[Answer, bytes]:
                 connection.connect(path)
             connection.sendall(line_of(wanted))
             with connection.makefile("rb") as stream:
-                said = answer(stream.readline(LONGEST_LINE))
+                if not (line := stream.readline(LONGEST_LINE)):
+                    raise ControlError(
+                        f"the worker {place.name} (pid {place.pid}) closed without an answer: it "
+                        "ends, or has too many to answer at this moment; ask again"
+                    )
+                said = answer(line)
                 data = _exactly(stream, said.size)
     except OSError as error:
         raise ControlError(
             f"the worker {place.name} (pid {place.pid}) does not answer at {place.socket} "
-            f"({error.strerror or error}): it starts, ends, or belongs to another user"
+            f"({error.strerror or error}): it starts, ends, has too many to answer at this moment, "
+            "or belongs to another user"
         ) from None
     if said.error:
         raise ControlError(f"the worker {place.name} says: {said.error}")

@@ -10,7 +10,8 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
-from worker.control import LONGEST_LINE, Answer, ControlError, Request, line_of, request
+from protocol.errors import ShoalError
+from worker.control import LONGEST_LINE, Answer, Request, line_of, request
 
 LONGEST_PATH = 100
 """Bytes of a socket's path that every system takes."""
@@ -56,18 +57,20 @@ class ControlServer:
             client.cancel()
         await asyncio.gather(*self._clients, return_exceptions=True)
 
-    async def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        client = asyncio.current_task()
-        assert client is not None
+    def _meet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        # A task of our own: one of asyncio's writes a traceback where it is cancelled.
         if len(self._clients) >= MOST_CLIENTS:
             writer.close()
             return
+        client = asyncio.create_task(self._attend(reader, writer))
         self._clients.add(client)
+        client.add_done_callback(self._clients.discard)
+
+    async def _attend(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             with contextlib.suppress(ConnectionError, TimeoutError, asyncio.IncompleteReadError):
                 await self._serve(reader, writer)
         finally:
-            self._clients.discard(client)
             writer.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -76,7 +79,7 @@ class ControlServer:
             async with asyncio.timeout(PATIENCE):
                 line = await reader.readuntil(b"\n")
             said, data = await self._answering(request(line))
-        except ControlError as error:
+        except ShoalError as error:
             said = Answer(error=str(error)[:900])
         except asyncio.LimitOverrunError:
             said = Answer(error=f"a request of more than {LONGEST_LINE:,} bytes")

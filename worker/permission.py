@@ -119,6 +119,9 @@ class Permission:
         self._busy = Latch(BUSY_FOR, CALM_FOR)
         self._hot = Latch(0.0, COOL_FOR)
         self._large = Latch(0.0, LIGHT_FOR)
+        # The most since a pause began: what is said then changes seldom, and fills no log.
+        self._hottest = 0.0
+        self._largest = 0
 
     def judge(self, readings: Readings, local: datetime, now: float) -> str:
         """Why it may not, in words; empty where it may.
@@ -160,7 +163,8 @@ class Permission:
             return ""
         bound = self._bound(hottest)
         holds = self._hot.look(hottest.now >= bound, hottest.now < bound - COOLER, now)
-        return f"paused: too hot ({hottest.now:.0f} C)" if holds else ""
+        self._hottest = max(self._hottest, hottest.now) if holds else 0.0
+        return f"paused: too hot ({self._hottest:.0f} C)" if holds else ""
 
     def _bound(self, heat: Heat) -> float:
         if self.terms.max_temperature is not None:
@@ -173,9 +177,10 @@ class Permission:
             return ""
         size = readings.memory
         holds = self._large.look(size > limit, size < LIGHTER * limit, now)
-        return (
-            f"paused: it takes {shown(size)} of memory (--memory {shown(limit)})" if holds else ""
-        )
+        self._largest = max(self._largest, size) if holds else 0
+        if not holds:
+            return ""
+        return f"paused: it takes {shown(self._largest)} of memory (--memory {shown(limit)})"
 
 
 def least_memory(children: int) -> int:

@@ -34,10 +34,12 @@ from tests.worker.test_daemon import (
 from worker import control_client, control_server, steering
 from worker.control import Answer, ControlError, Report, Request, answer, line_of, request
 from worker.control_server import ControlServer
-from worker.permission import Terms
-from worker.places import Neighbour
+from worker.evaluation.memory import EMPTY
+from worker.permission import Terms, least_memory, memory_of_child
+from worker.places import Neighbour, take
 from worker.schedule import parse
 from worker.view import View
+from worker.wishes import NOTHING
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sockets of Unix")
 REPORT = Report("worker", 7, "abc", "run-1", "mqtt://host:1", 1.5, View(idle_because="why"))
@@ -139,6 +141,20 @@ async def test_who_says_nothing_or_nonsense_or_too_much_keeps_nobody_out(
                     await asyncio.sleep(0.05)
 
 
+async def test_one_client_too_many_is_turned_away_at_once(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (place, server):
+        with contextlib.ExitStack() as stack:
+            for _ in range(control_server.MOST_CLIENTS):
+                client = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+                with control_server.reachable(place.socket) as path:
+                    client.connect(path)
+            async with asyncio.timeout(DEADLINE):
+                while len(server._clients) < control_server.MOST_CLIENTS:
+                    await asyncio.sleep(0.01)
+            with pytest.raises(ControlError, match="has too many to answer at this moment"):
+                await ask(place, Request("status"))
+
+
 async def test_who_does_not_read_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control_server, "PATIENCE", 0.2)
     async with serving(tmp_path, bytes(30 << 20)) as (place, server):
@@ -156,6 +172,32 @@ async def test_who_does_not_read_is_let_go(tmp_path: Path, monkeypatch: pytest.M
             while piece := await asyncio.to_thread(client.recv, 1 << 20):
                 got += len(piece)
             assert got < 30 << 20
+
+
+async def test_what_can_not_be_kept_is_not_done_and_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = take(tmp_path, "full")
+    assert place is not None
+    (place.folder / "full.json").mkdir()
+
+    async def answering(asked: Request) -> tuple[Answer, bytes]:
+        place.keep(NOTHING.pause(None, 1.0))
+        return Answer(asked.word), b""
+
+    server = ControlServer(place.socket, answering)
+    await server.open()
+    (there,) = control_client.running(tmp_path, None, None)
+    with pytest.raises(ControlError, match=r"the worker full says: .*full.json can't be written"):
+        await ask(there, Request("pause"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as silent:
+        with control_server.reachable(place.socket) as path:
+            silent.connect(path)
+        while not server._clients:
+            await asyncio.sleep(0.01)
+        await server.close()
+    place.leave()
+    assert "Traceback" not in caplog.text
 
 
 async def test_a_worker_that_ended_is_told_of_in_a_line(tmp_path: Path) -> None:
@@ -323,7 +365,8 @@ async def test_a_worker_pauses_and_leaves_on_its_volunteers_terms(
     host = Host(run_spec("ToyWalk-v0", strategy={"population": 16}))
     now = datetime.now()
     closed = f"{now + timedelta(hours=2):%H:%M}-{now + timedelta(hours=3):%H:%M}"
-    terms = Terms(schedule=parse(closed), most_tasks=1)
+    memory = least_memory(1) + (1 << 30)
+    terms = Terms(schedule=parse(closed), most_tasks=1, memory=memory)
     options = {"terms": terms, "allowed": (TOYS,), "lanes": 16}
     try:
         async with (
@@ -333,6 +376,11 @@ async def test_a_worker_pauses_and_leaves_on_its_volunteers_terms(
             await coordinator.until(lambda: coordinator.welcomes == 1)
             assert host.hello is not None and host.hello.credit == 0
             assert daemon.view().idle_because == f"paused: outside {closed}"
+            evaluators = daemon._evaluators
+            assert evaluators is not None
+            await coordinator.until(lambda: daemon._steering._readings.memory > 0)
+            assert evaluators.memory_limit == memory_of_child(memory, daemon._steering._readings, 1)
+            assert EMPTY <= evaluators.memory_limit <= EMPTY + (1 << 30)
             daemon._steering._governor._permission.terms = replace(terms, schedule=None)
             assert (await coordinator.hears(messages.Credit)).credit == 1
             await coordinator.sees_work()

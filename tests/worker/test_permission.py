@@ -102,9 +102,10 @@ def test_too_hot_is_near_what_the_platform_calls_critical() -> None:
     warm, hot = (Heat(94.0, 100.0),), (Heat(40.0, 100.0), Heat(95.4, 100.0))
     assert day.asks(replace(CALM, heat=warm)) == ""
     assert day.asks(replace(CALM, heat=hot)) == "paused: too hot (95 C)"
-    assert day.asks(replace(CALM, heat=warm), 600.0) == "paused: too hot (94 C)", "not yet cool"
-    assert day.asks(CALM, permission.COOL_FOR) == "paused: too hot (50 C)"
+    assert day.asks(replace(CALM, heat=warm), 600.0) == "paused: too hot (95 C)", "not yet cool"
+    assert day.asks(CALM, permission.COOL_FOR) == "paused: too hot (95 C)"
     assert day.asks(CALM) == ""
+    assert day.asks(replace(CALM, heat=(Heat(99.0, 100.0),))) == "paused: too hot (99 C)"
     assert Day().asks(replace(CALM, heat=(Heat(140.0),))) == "", "no bound is known"
 
 
