@@ -44,7 +44,7 @@ class Staleness:
         return Happened(
             f"{share:.0%} of the members of the last {LOOKS_BACK} updates were stale, and more "
             f"than {self._accepted:.0%} costs learning: the pool is too fast for its batch; give "
-            f"the run a larger strategy.population (now {spec.strategy.population:,}), or a lower "
-            f"pool.stale_share ({spec.pool.stale_share:g}) or optimizer.momentum "
-            f"({spec.optimizer.momentum:g})"
+            f"the run a larger strategy.population (now {spec.strategy.population:,}) or a lower "
+            f"pool.stale_share ({spec.pool.stale_share:g}), both with `shoal set`, or in a fork a "
+            f"lower optimizer.momentum ({spec.optimizer.momentum:g})"
         )
