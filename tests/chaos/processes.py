@@ -156,7 +156,7 @@ def running(*command: str, within: Sequence[str] = ()) -> Iterator[Running]:
     process = subprocess.Popen(
         [*within, sys.executable, "-m", *command],
         cwd=ROOT,
-        env={**os.environ, "SHOAL_TEST_MARK": mark},
+        env={**os.environ, "TEST_MARK": mark},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
