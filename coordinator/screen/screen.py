@@ -65,11 +65,11 @@ class Screen:
 
     def say(self, line: str) -> None:
         """A line that stays."""
-        if not self._terminal.entered:
-            self._console.say(line)
-            return
-        self._said.append(line)
         self._history.tell(line)
+        if self._terminal.entered:
+            self._said.append(line)
+        else:
+            self._console.say(line)
 
     def event(self, line: str) -> None:
         """Something that happened in the pool."""

@@ -220,7 +220,7 @@ function showDetails(each) {
   fill(place, [each.row, at("orders").hidden], () => {
     const first = element("p");
     first.append(theirs(called(each)), ` · ${foreign(each.worker)}/${foreign(each.session)} · `, theirs(each.device || "private"), ` · class ${each.numeric || "none"}`);
-    const second = element("p", `${each.state}, ${each.standing}; ${count(each.tasks)} tasks, ${count(each.results)} results, ${short(each.speed)} steps/s, ${percent(each.share)} of the pool`);
+    const second = element("p", `${each.state}, ${each.standing}; tasks held: ${count(each.tasks)}, results: ${count(each.results)}, ${short(each.speed)} steps/s, ${percent(each.share)} of the pool`);
     const buttons = element("p", "", "controls");
     buttons.append(...orders.buttons(each));
     const trouble = each.trouble ? [theirs(`Last trouble: ${each.trouble}`)] : [];
