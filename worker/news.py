@@ -126,8 +126,13 @@ def idle_because(
     if broker >= SLOW_BROKER:
         return f"waiting for a task, over a broker that answers after {broker:.1f} s"
     if leased:
-        return f"update {following.version} fully leased"
+        return fully_leased(following.version)
     return "waiting for a task"
+
+
+def fully_leased(version: int) -> str:
+    """What who waits for the update after a version is told."""
+    return f"update {version} fully leased"
 
 
 def device(children: int, share: float, device: str = "cpu") -> str:

@@ -53,7 +53,6 @@ from worker.commands import (
 )
 from worker.evaluation.jobs import Evaluation
 from worker.handshake import Handshake, UnsuitableError, WrongLineError
-from worker.leaving import Leaving
 from worker.limits import HEARD_PER_SECOND, Hearing, Limits
 from worker.news import counted
 from worker.outbox import Outbox
@@ -63,6 +62,7 @@ from worker.serving import Serving
 from worker.trial import Trial
 from worker.view import View
 from worker.voice import Voice
+from worker.willing import LEAVING, PAUSING, Willing
 from worker.workload import Deed, Workload
 
 if TYPE_CHECKING:
@@ -77,7 +77,6 @@ FORGOTTEN_AFTER = 3
 """Times that a result was sent without an answer, after which we think ourselves forgotten."""
 
 WITHHELD = "it keeps the reason to itself"
-LEAVING, PAUSING = "the volunteer leaves", "the volunteer pauses"
 EPOCH_WITHIN = 2.0
 """Seconds for the retained epoch to come; then we ask: nodes of some clusters retain it alone."""
 ASK_AGAIN = 10.0
@@ -112,9 +111,8 @@ class Session:
         self._presence = Presence(random)
         self.voice = Voice(handshake, self._presence)
         self.over = False
-        self._paused = ""
         self._hearing = Hearing()
-        self._leaving = Leaving()
+        self._willing = Willing(settings.credit, settings.most_tasks)
         self._trial = Trial(handshake)
         self._random = random
         self._introduction: Introduction | None = None
@@ -266,10 +264,10 @@ class Session:
     def pause(self, why: str, now: float) -> list[Command]:
         """Take no new tasks as long as that holds, and stay; empty: take them again. What runs is
         finished, what only waits goes to others."""
-        if self.over or why == self._paused:
+        if self.over or why == self._willing.paused:
             return []
-        began, over = bool(why and not self._paused), not why
-        self._paused = why
+        began, over = bool(why and not self._willing.paused), not why
+        self._willing.paused = why
         if began:
             self._take_no_more(PAUSING, now)
             self.voice.say(why)
@@ -282,9 +280,9 @@ class Session:
 
         `why`: where it is not the volunteer at the keyboard who wants it.
         """
-        if self._leaving.finishing or self.over:
+        if self._willing.leaving.finishing or self.over:
             return self._pump(now)
-        self._leaving.finish(why)
+        self._willing.leaving.finish(why)
         self._take_no_more(LEAVING, now)
         if todo := self._todo:
             self.voice.warn(todo)
@@ -299,10 +297,10 @@ class Session:
     def hand_back(self, now: float) -> list[Command]:
         """Leave at once: what is finished of the tasks that we hold is sent, the rest goes to
         others."""
-        if self.over or self._leaving.handing_back:
+        if self.over or self._willing.leaving.handing_back:
             return []
         held = self.workload.leases.held if self.workload is not None else []
-        self._leaving.hand_back(len(held), now)
+        self._willing.leaving.hand_back(len(held), now)
         self._tell_credit(now)
         if self.workload is not None and held:
             self._do(self.workload.hand_back(held, LEAVING, now), now)
@@ -328,14 +326,14 @@ class Session:
             following,
             running=self._running,
             ready=self._introduction is not None,
-            finishing=self._leaving.finishing,
-            paused=self._paused,
+            finishing=self._willing.leaving.finishing,
+            paused=self._willing.paused,
             slowed=self._presence.slowed(now),
             leased=next_in is not None,
             broker=broker,
         )
         if following is None or work is None:
-            return View(idle_because=idle, paused=self._paused, leaving=self._todo)
+            return View(idle_because=idle, paused=self._willing.paused, leaving=self._todo)
         return View(
             version=following.version,
             running=self._running,
@@ -352,30 +350,20 @@ class Session:
             share=work.counting.share,
             given=self.serving.given,
             idle_because=idle,
-            paused=self._paused,
+            paused=self._willing.paused,
             leaving=self._todo,
             starting=self._introduction is None,
-            next_in=next_in if idle.startswith("update ") else None,
+            next_in=next_in if idle == news.fully_leased(following.version) else None,
             seconds_left=work.seconds_left,
         )
 
     @property
     def _todo(self) -> str:
         """What is still to be done before we leave, in words; empty while we stay."""
-        if not self._leaving.finishing:
+        if not self._willing.leaving.finishing:
             return ""
         left = self.workload.seconds_left if self.workload is not None else None
-        return news.leaving(self._running, self._unanswered, left, self._leaving.why)
-
-    @property
-    def _room(self) -> int:
-        """Tasks that we can hold at once, as far as the volunteer wants us to."""
-        if self._leaving.finishing or self._paused:
-            return 0
-        most, work = self.settings.most_tasks, self.workload
-        if most is None or work is None:
-            return self.settings.credit
-        return max(0, min(self.settings.credit, most - work.done))
+        return news.leaving(self._running, self._unanswered, left, self._willing.leaving.why)
 
     @property
     def _running(self) -> int:
@@ -388,10 +376,14 @@ class Session:
         return len(self.workload.outbox) if self.workload is not None else 0
 
     @property
-    def _has_most(self) -> bool:
-        """Whether with what we hold we come to the most that we may evaluate."""
-        most, work = self.settings.most_tasks, self.workload
-        return most is not None and work is not None and work.done + len(work.leases) >= most
+    def _done(self) -> int:
+        """Tasks that are evaluated."""
+        return self.workload.done if self.workload is not None else 0
+
+    @property
+    def _held(self) -> int:
+        """Tasks that we hold."""
+        return len(self.workload.leases) if self.workload is not None else 0
 
     # Who speaks.
 
@@ -547,10 +539,10 @@ class Session:
         introduction, following, work = self._introduction, self.replica, self.workload
         if introduction is None or following is None or work is None:
             return
-        if self._leaving.finishing and not self._running and not self._unanswered:
+        if self._willing.leaving.finishing and not self._running and not self._unanswered:
             return
         if self._presence.should_greet(now):
-            self._hello_credit = self._room if self._in_step else 0
+            self._hello_credit = self._willing.room(self._done) if self._in_step else 0
             payload = self.handshake.hello(
                 introduction, self._hello_credit, following.version, work.held
             )
@@ -616,8 +608,7 @@ class Session:
 
     def _hear_task(self, task: Task, now: float) -> None:
         self._answered(task.acknowledged, "accepted", "", now)
-        if self._leaving.finishing or self._paused or self._has_most:
-            why = PAUSING if self._paused else LEAVING
+        if why := self._willing.declines(self._done, self._held):
             self.voice.request(Refusal(task.task, task.token, "handed-back", why), now)
         elif self.workload is not None:
             self._do(self.workload.take(task, now), now)
@@ -701,7 +692,7 @@ class Session:
             outbox.sent(result.name, now)
 
     def _tell_credit(self, now: float) -> None:
-        wanted = self._room if self._caught_up else 0
+        wanted = self._willing.room(self._done) if self._caught_up else 0
         if wanted > self._credit_told and self._presence.slowed(now):
             return
         if self._presence.welcomed and wanted != self._credit_told and self.replica is not None:
@@ -714,18 +705,18 @@ class Session:
             return "busy"
         if self.replica is None or self.replica.behind:
             return "catching-up"
-        return "paused" if self._leaving.finishing or self._paused else "idle"
+        return "paused" if self._willing.resting else "idle"
 
     # The end.
 
     def _leave_if_done(self, now: float) -> None:
         held = self.workload.leases.held if self.workload is not None else []
-        words = self._leaving.last_words(
+        words = self._willing.leaving.last_words(
             now,
             welcomed=self._presence.welcomed,
             held=len(held),
             unanswered=self._unanswered,
-            done=self.workload.done if self.workload is not None else 0,
+            done=self._done,
         )
         if not words:
             return
