@@ -10,10 +10,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 
 from coordinator import host
+from coordinator.dashboard.feed import Feed
+from coordinator.dashboard.history import History
 from coordinator.dashboard.options import Choice
+from coordinator.dashboard.published import Aliases
 from coordinator.dashboard.shell import Dashboard
 from coordinator.hosting import Listeners, lead
 from coordinator.progress import Outcome
@@ -224,3 +228,39 @@ async def test_who_has_the_token_bans_from_the_page(tmp_path: Path) -> None:
         await page.value(f"{button}.click()")
         await page.until(f"{answer} === 'ban: the host does it'")
         assert [order.worker for order in site.run.orders] == [worker(2).worker]
+
+
+STORED = """(async () => {
+  const { Store } = await import('/static/store.js');
+  const store = new Store();
+  for (const told of TOLD) store.take(told);
+  return {
+    rows: [...store.workers.keys()].sort(),
+    speeds: [...store.workers.values()].map((row) => row[7]).sort(),
+    versions: store.members.map((point) => point[0]),
+    events: store.events.map((event) => event[1]),
+    next: store.next,
+  };
+})()"""
+
+
+async def test_a_page_takes_each_item_once_whatever_was_on_its_way(tmp_path: Path) -> None:
+    history = History()
+    feed = Feed(history, Aliases(b"k" * 16))
+    told = []
+    for moment, crowd in enumerate(((1, 2, 3), (2, 3, 4), (3, 4, 5))):
+        history.metrics(update_line(moment + 1))
+        history.event(float(moment), f"event {moment}")
+        views = [worker(number, speed=float(moment)) for number in crowd]
+        told.append(feed.news(picture(*views, version=moment), {"time": moment}))
+        if moment == 1:  # the page came before this was sent, and gets it twice
+            told = [feed.whole(), told[-1]]
+    async with served(tmp_path) as site, browsing(tmp_path / "p") as page:
+        await page.go(f"{site.url}healthz")
+        said = msgspec.json.encode(told).decode()
+        stored = await page.value(STORED.replace("TOLD", said))
+        assert stored["rows"] == sorted(f"{worker(n).worker}/aaaaaa" for n in (3, 4, 5))
+        assert stored["speeds"] == [2.0, 2.0, 2.0]
+        assert stored["versions"] == [1, 2, 3]
+        assert stored["events"] == ["event 0", "event 1", "event 2"]
+        assert stored["next"] == {"members": 3, "centres": 0, "updates": 3, "events": 3}
