@@ -97,12 +97,12 @@ def _body(scene: Scene, width: int, height: int, plain: bool) -> list[Text]:
     shares = Places(0, 0, height) if overview is None else places(height, len(views))
     lines: list[Text] = []
     if shares.chart > 0:
-        lines.append(_legend(history, width, plain))
+        target = None if overview is None else overview.target
+        lines.append(_legend(history, target is not None, width, plain))
         curves = [
             Curve(history.members.points, "yellow", "."),
             Curve(history.centre.points, "bold cyan", "o"),
         ]
-        target = None if overview is None else overview.target
         lines += chart(curves, target, width, shares.chart, plain)
     if shares.workers > 1:
         lines.append(panels.title("workers", width, plain))
@@ -119,7 +119,7 @@ def _filled(parts: list[tuple[str, str]], width: int, height: int) -> list[Text]
     return lines + [row(width)] * (height - len(lines))
 
 
-def _legend(history: History, width: int, plain: bool) -> Text:
+def _legend(history: History, aims: bool, width: int, plain: bool) -> Text:
     centre, members = ("o ", ". ") if plain else ("⣿ ", "⣿ ")
     points = history.members.points or history.centre.points
     span = f"versions {points[0][0]:,.0f} to {points[-1][0]:,.0f}" if points else ""
@@ -127,7 +127,7 @@ def _legend(history: History, width: int, plain: bool) -> Text:
         ("mean return  ", "dim"),
         (f"{centre}centre  ", "bold cyan"),
         (f"{members}members  ", "yellow"),
-        ("- target", "green"),
+        ("- target" if aims else "", "green"),
     ]
     return between(width, left, [(span, "dim")])
 

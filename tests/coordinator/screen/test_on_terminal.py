@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from coordinator.log import STATE, LogReader
+from tests.chaos.processes import host as led
 from tests.coordinator.screen.pseudo import on_terminal
 
+ENDLESS = ("CartPole-v1", "--set", "stop.target=1e9", "--local-workers", "1")
 HOST = ("host", "CartPole-v1", "--broker", "embedded", "--port", "0", "--set", "stop.target=1e9")
 
 
@@ -95,3 +97,21 @@ def test_plain_lines_are_plain(tmp_path: Path) -> None:
         assert host.ended() == 0
         assert "\x1b" not in host.screen.raw
         assert json.dumps(run)[1:-1] in host.screen.raw
+
+
+def test_a_standby_is_shown_and_leaves_the_terminal_in_order(tmp_path: Path) -> None:
+    where = ("--run-dir", str(tmp_path / "there"), "--home", str(tmp_path / "home"))
+    with (
+        led(*ENDLESS, run_dir=tmp_path / "run", broker="mosquitto") as (_, url),
+        on_terminal("host", "--standby", url, *where) as first,
+    ):
+        first.until(lambda screen: "following: version" in screen.rows[0])
+        first.process.send_signal(signal.SIGTERM)  # which nobody handles there
+        assert first.ended() == -signal.SIGTERM
+        assert first.in_order()
+        with on_terminal("host", "--standby", url, *where) as second:
+            second.until(lambda screen: "following: version" in screen.rows[0])
+            second.press("p+q")
+            assert second.ended() == 130
+            assert second.in_order()
+            assert "go on as one" in second.screen.raw.rpartition("?1049l")[2]
