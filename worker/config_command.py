@@ -11,7 +11,7 @@ import typer
 
 from protocol.errors import ShoalError
 from worker.configuration import Option, Value, changed, judged, named, options_of, parsed, written
-from worker.configured import file_of, judge_environment, keep, load, text_of
+from worker.configured import file_of, judge_environment, keep, load, source_of, text_of
 from worker.join_options import CHECKS, Home
 
 EPILOG = (
@@ -52,6 +52,7 @@ def show(
 ) -> None:
     """Print what holds for `shoal join` on this machine, and where each value comes from."""
     if ctx.invoked_subcommand is not None:
+        ctx.obj = home, config
         return
     file = _file(home, config)
     if path:
@@ -66,6 +67,7 @@ def show(
 
 
 def set_(
+    ctx: typer.Context,
     key: Annotated[str, typer.Argument(metavar="KEY", help="An option, such as cores.")],
     value: Annotated[
         str | None,
@@ -79,7 +81,9 @@ def set_(
     config: Config = None,
 ) -> None:
     """Say one option in the configuration; all else there stays as it is."""
-    file, options = _file(home, config), _options()
+    before_set = ctx.obj  # flags may stand before `set`, too
+    home = home if source_of(ctx, "home") == "flag" else before_set[0]
+    file, options = _file(home, config or before_set[1]), _options()
     option = named(key, options)
     if value is None:
         value = _asked(option)

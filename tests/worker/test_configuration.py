@@ -226,6 +226,12 @@ def test_the_command_writes_shows_and_changes_the_file(tmp_path):
     assert ["nice", "3", "SHOAL_NICE"] in rows
     assert ["credit", "2", "default"] in rows
     assert shoal("worker", "config", "--path", home=file.parent).stdout == f"{file}\n"
+    other = tmp_path / "other"
+    for flags in (("--home", str(other), "set"), ("set", "--home", str(other))):
+        done = shoal("worker", "config", *flags, "lanes", "4", home=file.parent)
+        assert done.returncode == 0, done.stderr
+        assert tomllib.loads((other / "worker.toml").read_text()) == {"lanes": 4}
+        (other / "worker.toml").unlink()
     wrong = shoal("worker", "config", "set", "lanes", "many", home=file.parent)
     assert wrong.returncode == 2
     assert "lanes is 'many': it must be a whole number from 1 to 1,024" in wrong.stderr
