@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from coordinator import preset_files
 from coordinator.describing import Question, as_json, ask
+from protocol import backends, strategies
 from protocol import spec as run_spec
-from protocol import strategies
 from protocol.errors import ShoalError
 from protocol.spec import RunSpec, SpecError, StrategySpec
 
@@ -82,6 +82,9 @@ def compose(
     environment = raw.get("environment")
     if not isinstance(environment, dict) or not isinstance(environment.get("id"), str):
         raise SpecError(f"{source} names no environment: add [environment] with its id")
+    if "backend" not in environment and backends.of(environment["id"]) == backends.JAX:
+        raw = run_spec.merge(raw, {"environment": {"backend": backends.JAX}})
+        environment = raw["environment"]
     if not set(SPACES) <= set(environment):
         raw = run_spec.merge(_described(environment, allowed), raw)
     raw.setdefault("name", default_name(environment["id"]))
@@ -227,6 +230,8 @@ def _ask(name: str, environment: Mapping[str, Any], allowed: Sequence[str]) -> d
         f"--{field}={as_json(f'environment.{field}', environment.get(field, otherwise))}"
         for field, otherwise in (("kwargs", {}), ("wrappers", []))
     ]
+    if environment.get("backend") == backends.JAX:
+        arguments.append(f"--backend={backends.JAX}")
     return ask(
         Question(
             "worker.describe",

@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+from protocol import backends
 from protocol import wrappers as wrapping
 from protocol.errors import ShoalError
 from protocol.section import plain
@@ -21,12 +22,17 @@ def describe(
     kwargs: dict[str, Any],
     allowed: Sequence[str] = (),
     wrappers: Sequence[Wrapper] = (),
+    backend: str = "",
 ) -> dict[str, Any]:
     """Spaces in the run spec's words, step limit and reward threshold (None where there is none).
+
+    The backend is what the id says, unless it is given.
 
     Raises:
         EnvironmentUnavailable: unknown, not installed, or with spaces that no policy here takes.
     """
+    if (backend or backends.of(environment_id)) == backends.JAX:
+        return _described(environment_id, kwargs, allowed)
     from worker.evaluation import environments, spaces
 
     registration = environments.registered(environment_id, allowed)
@@ -42,12 +48,28 @@ def describe(
         instance.close()
 
 
+def _described(
+    environment_id: str, kwargs: dict[str, Any], allowed: Sequence[str]
+) -> dict[str, Any]:
+    """The same of an environment of JAX."""
+    from worker.compiled import environment
+
+    found = environment.functional(environment_id, kwargs, allowed)
+    return {
+        "observation": plain(found.observation),
+        "action": plain(found.action),
+        "max_episode_steps": found.limit or None,
+        "reward_threshold": found.threshold,
+    }
+
+
 def main() -> None:
     """Print the description, or `{"error": ...}` with exit code 2."""
     parser = argparse.ArgumentParser(prog="python -m worker.describe", description=__doc__)
     parser.add_argument("environment")
     parser.add_argument("--kwargs", default="{}", help="arguments of the environment, as JSON")
     parser.add_argument("--wrappers", default="[]", help="what lies around it, as a JSON list")
+    parser.add_argument("--backend", default="", help="gymnasium or jax; else as the id says")
     parser.add_argument("--allow-module", action="append", default=[], metavar="MODULE")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -58,6 +80,7 @@ def main() -> None:
                 table(options.kwargs),
                 options.allow_module,
                 wrapping.parse(options.wrappers),
+                options.backend,
             )
         print(json.dumps(found))
     except ShoalError as error:

@@ -7,6 +7,7 @@ import math
 import msgspec
 
 from protocol import (
+    backends,
     factors,
     networks,
     objective,
@@ -37,6 +38,7 @@ from protocol.spec.sections import (
 def check(spec: RunSpec) -> None:
     """Raises `SpecError` for the first rule that the fields break together."""
     _check_environment(spec.environment)
+    _check_backend(spec)
     _check_objective(spec)
     _check_policy(spec.policy, spec.environment)
     _check_mirrors(spec)
@@ -330,6 +332,24 @@ def _check_environment(environment: EnvironmentSpec) -> None:
         )
     for name, value in environment.kwargs.items():
         _check_argument("environment.kwargs", name, value)
+
+
+def _check_backend(spec: RunSpec) -> None:
+    environment = spec.environment
+    if wrong := backends.fault(environment.backend, environment.id):
+        raise SpecError(wrong)
+    if environment.backend != backends.JAX:
+        return
+    if environment.wrappers:
+        raise SpecError(
+            'environment.wrappers is not empty with environment.backend "jax", whose environments '
+            "are compiled as they are: leave them out, or register a changed environment"
+        )
+    if spec.policy.kind == "module":
+        raise SpecError(
+            'policy.kind is "module", a PyTorch module, with environment.backend "jax", which '
+            'compiles the policy too: use a built-in one, or backend "gymnasium"'
+        )
 
 
 def _check_bounds(environment: str, action: Box) -> None:

@@ -84,11 +84,14 @@ class EnvironmentSpec(Section, frozen=True, kw_only=True):
         "alive_bonus_schedule",
         "lowest_return",
         "highest_return",
+        "equivalent_backends",
     )
 
     id: EnvironmentId
-    backend: Literal["gymnasium", "objective"] = "gymnasium"
-    """`objective`: none, but the function of `[objective]`, which `id` names too."""
+    backend: Literal["gymnasium", "jax", "objective"] = "gymnasium"
+    """Whose environment `id` means: Gymnasium's; or one that JAX compiles together with the policy,
+    `gymnax:NAME`, `brax:NAME`, or `jax:NAME` for one of ours or a user's. `objective`: none, but
+    the function of `[objective]`, which `id` names too."""
     kwargs: Annotated[dict[str, Scalar], msgspec.Meta(max_length=64)] = {}  # noqa: RUF012
     observation: Space
     action: Space
@@ -118,6 +121,10 @@ class EnvironmentSpec(Section, frozen=True, kw_only=True):
     highest_return: Annotated[float, msgspec.Meta(ge=-1e150, le=1e150)] | None = None
     """No episode returns less or more: the host refuses what does. It can't tell where nothing is
     said."""
+    equivalent_backends: bool = False
+    """Whether a worker that only has Gymnasium's environment of that name may play it where the
+    backend is `jax`, and one that only has JAX's where it is `gymnasium`. They have to be the same
+    task with the same spaces; seeds give other episodes."""
 
     def alive_bonus_at(self, version: int) -> float:
         """What is taken off in the update of this version."""

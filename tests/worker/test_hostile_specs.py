@@ -116,7 +116,7 @@ ENVIRONMENT: list[tuple[str, dict[str, Any], str]] = [
     ("5000 bounds", {"action": acting(0.0, 1.0, 5000)}, "can't be read .*: the host must mend it"),
     ("an id with spaces", {"id": "../../x y"}, "environment.id is '../../x y': must be letters"),
     ("an id of 129", {"id": "a" * 129}, "must be letters, digits and .* at most 128"),
-    ("another backend", {"backend": "jax"}, "backend is 'jax': must be one of 'gymnasium', 'obj"),
+    ("another backend", {"backend": "atari"}, "must be one of 'gymnasium', 'jax', 'objec"),
     ("an argument 'a b'", {"kwargs": {"a b": 1}}, "environment.kwargs has the name 'a b'"),
     ("an argument of 65", {"kwargs": {"x" * 65: 1}}, "a Python name of at most 64"),
     ("an argument of NaN", {"kwargs": {"a": NAN}}, "environment.kwargs.a is nan: must be finite"),

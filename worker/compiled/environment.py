@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from protocol import backends
 from protocol.spaces import Space
 from worker.evaluation.jobs import EnvironmentUnavailable
 from worker.evaluation.words import words_of
 
-OURS = "jax"
+OURS = backends.JAX
 """Before the colon of an id, or nothing: what we bring, and what users register."""
 PACKAGES = {
     "gymnax": "worker.compiled.from_gymnax",

@@ -12,7 +12,7 @@ from protocol import noise, normalizer
 from protocol.normalizer import ObservationSums
 from protocol.spec import RunSpec
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization
-from worker.evaluation.playing import Episode, Instances, Play
+from worker.evaluation.playing import Episode, Play
 from worker.policies.policy import Policy, View
 
 EPISODES = 1 << 16  # episode indices of a direction or version
@@ -50,6 +50,8 @@ def member_seeds(spec: RunSpec, job: EvaluationJob) -> list[list[int]]:
 
 Seeds = Callable[[RunSpec, EvaluationJob], list[list[int]]]
 """Gives the episode seeds of each member of a job."""
+MakePlay = Callable[[list[Episode], int], Play]
+"""Gives what plays these episodes, each cut after so many steps; 0 for never."""
 
 
 def centre_seeds(spec: RunSpec, job: EvaluationJob) -> list[int]:
@@ -141,8 +143,7 @@ class Block:
         job: EvaluationJob,
         place: Place,
         observed: bool,
-        instances: Instances,
-        policy: Policy,
+        make_play: MakePlay,
         seeds_of: Seeds = member_seeds,
     ) -> None:
         self.job, self.place = job, place
@@ -167,7 +168,7 @@ class Block:
                 )
                 for seed in seeds
             ]
-        self.play = Play(instances, policy, episodes, job.cap)
+        self.play = make_play(episodes, job.cap)
 
     def harvest(self) -> Evaluation | None:
         """What is finished, up to the first that is not, and was not given away before."""

@@ -155,9 +155,7 @@ class Evaluator:
         try:
             from protocol import registry
             from protocol.spec import from_bytes
-            from worker.evaluation import makers, memory
-            from worker.evaluation.lanes import Lanes
-            from worker.evaluation.probe import probe
+            from worker.evaluation import makers, memory, starting
             from worker.limits import too_long
             from worker.policies import devices
             from worker.policies.making import Grant
@@ -166,12 +164,14 @@ class Evaluator:
             spec = self.spec = from_bytes(request.spec)
             if request.memory and devices.choose(request.device, spec) == devices.CPU:
                 memory.bound(request.memory)
+            starting.set_up(spec, request.device)
             maker = makers.maker(spec, request.allowed)
             if wrong := too_long(spec.environment.id, maker.limit, request.longest):
                 raise ShoalError(wrong)
             grant = Grant(request.allowed, request.device)
-            found = probe(spec, maker, self.trial_pulse, request.trial, grant, request.lanes)
-            self.lanes = Lanes(spec, found.maker, found.lanes, fresh=found.fresh, grant=grant)
+            found, self.lanes = starting.start(
+                spec, maker, self.trial_pulse, request.trial, grant, request.lanes
+            )
             if request.share < 1.0:
                 self.throttle = Throttle(request.share, time.process_time(), time.monotonic())
         except ShoalError as error:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from protocol.spec import RunSpec
 from worker.evaluation.blocks import Block, Room, Seeds, member_seeds
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization, join, split
-from worker.evaluation.playing import Crew, Instances, Maker, Play
+from worker.evaluation.playing import Crew, Episode, Instances, Maker, Play
 from worker.policies import making
 from worker.policies.making import NOTHING, Grant
 from worker.policies.policy import View
@@ -219,6 +219,10 @@ class Lanes:
             sigma = piece.sigma if of.sigmas is None else of.sigmas
             self.policy.members(piece.first, piece.count, of.theta, sigma, rows)
 
+    def make_play(self, episodes: list[Episode], cap: int) -> Play:
+        """The play of these episodes, each cut after `cap` steps; 0 for never."""
+        return Play(self.instances, self.policy, episodes, cap)
+
     def close(self) -> None:
         """Close all environments."""
         self.instances.close()
@@ -239,9 +243,7 @@ class Lanes:
         piece = job.unbegun.popleft()
         observed = self.spec.normalizer.enabled and job.normalization is not None
         self.build(piece, job, place.parameters)
-        block = Block(
-            self.spec, piece, place, observed, self.instances, self.policy, self._seeds_of
-        )
+        block = Block(self.spec, piece, place, observed, self.make_play, self._seeds_of)
         job.blocks.append(block)
         self._blocks.append((block, job))
         self._muster()

@@ -7,6 +7,7 @@ import importlib.util
 import re
 import sys
 
+from protocol import backends
 from protocol.errors import ShoalError
 from protocol.spec import RunSpec
 
@@ -53,7 +54,8 @@ def cuda_devices() -> int:
 
 
 def choose(asked: str, spec: RunSpec) -> str:
-    """The device that a run's policy is computed on: `cpu` or `cuda:i`.
+    """The device that a run's policy is computed on: `cpu` or `cuda:i`; see `worker.compiled` for
+    what JAX computes.
 
     Args:
         asked: as `parse` lets it through.
@@ -61,6 +63,8 @@ def choose(asked: str, spec: RunSpec) -> str:
     Raises:
         DeviceError: PyTorch can't use the device that was asked for.
     """
+    if spec.environment.backend == backends.JAX:  # which is asked by itself
+        return asked if asked.startswith("cuda") else CPU
     if asked == "auto":
         wanted = spec.policy.kind in GAINING and cuda_devices()
         if not wanted or importlib.util.find_spec("torch") is None:

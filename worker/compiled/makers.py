@@ -1,0 +1,71 @@
+"""Where the functional environment of a run comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from protocol.spaces import fits
+from protocol.spec import LONGEST_EPISODE, EnvironmentSpec
+from worker.compiled.environment import OURS, Functional, functional
+from worker.evaluation.jobs import EnvironmentUnavailable
+from worker.evaluation.spaces import shown
+
+if TYPE_CHECKING:
+    from worker.compiled.stepping import Stepped
+
+
+@dataclass(frozen=True)
+class CompiledMaker:
+    """A run's functional environment.
+
+    Attributes:
+        limit: steps after which an episode is cut; 0 where nothing cuts it.
+    """
+
+    environment: EnvironmentSpec
+    functional: Functional
+    limit: int
+
+    def make(self, render_mode: str | None = None) -> Stepped:
+        """An instance that is stepped. Raises `EnvironmentUnavailable` for who wants to watch."""
+        from worker.compiled.stepping import Stepped
+
+        if render_mode is not None:
+            raise EnvironmentUnavailable(
+                f"{self.environment.id} is computed by JAX, and nothing draws it: leave --render "
+                "and --video out"
+            )
+        return Stepped(self.functional)
+
+
+def maker(environment: EnvironmentSpec, allowed: Sequence[str] = ()) -> CompiledMaker:
+    """The maker of a run's environment, with the spaces that the spec says.
+
+    Args:
+        allowed: modules that the volunteer lets register environments.
+
+    Raises:
+        EnvironmentUnavailable: it can't be had here, or not with these spaces.
+    """
+    name = environment.id
+    if environment.backend != "jax":
+        name = f"{OURS}:{name}"  # the equivalent of another backend's
+    found = functional(name, environment.kwargs, allowed)
+    for what, expected, here, same in (
+        (
+            "observation",
+            environment.observation,
+            found.observation,
+            fits(environment.observation, found.observation),
+        ),
+        ("action", environment.action, found.action, environment.action == found.action),
+    ):
+        if not same:
+            raise EnvironmentUnavailable(
+                f"the {what} space of {name} is {shown(here)} here but {shown(expected)} in the "
+                "run's spec: install the version that the host has, or mend the spec"
+            )
+    limits = (environment.max_steps, found.limit, LONGEST_EPISODE)
+    return CompiledMaker(environment, found, min(limit for limit in limits if limit))
