@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,14 +55,9 @@ from coordinator.history import cli as history_cli
 from coordinator.history.cli import this_command
 
 if TYPE_CHECKING:
-    from coordinator.broker.provide import Provided
-    from coordinator.directory import BrokerChoice, RunDirectory
+    from coordinator.directory import RunDirectory
     from coordinator.host import Run
-    from coordinator.hosting import Listeners
-    from coordinator.local import LocalWorkers, Way
     from coordinator.progress import Outcome
-    from coordinator.server import Server
-    from coordinator.standby import Standby
     from coordinator.watching import Watching
 
 STARTED = time.monotonic()
@@ -269,6 +262,7 @@ def host(
     """Lead a run: hand out tasks, make the updates, until it ends or Ctrl-C."""
     from coordinator import host as runs
     from coordinator.directory import BrokerChoice
+    from coordinator.hosted import Asked, lead_as_asked
     from coordinator.local import usable_cores, wanted
     from coordinator.watching import open_console
     from protocol import registry
@@ -338,8 +332,8 @@ def host(
         "tls_key": tls_key and str(tls_key.absolute()),
     }
     choice = replace(known, **{name: value for name, value in given.items() if value is not None})
-    hired = (workers, modules)
-    leading = _host(run, choice, proxy, console, take_over, patience, announce, watched, hired)
+    wishes = Asked(choice, proxy, take_over, patience, announce, watched, workers, modules)
+    leading = lead_as_asked(run, wishes, console)
     _lead_to_the_end(run, console, leading, as_json)
 
 
@@ -355,135 +349,6 @@ def _let_in(directory: RunDirectory, admission: str | None, admit: list[str] | N
     except BaseException:
         directory.discard()
         raise
-
-
-async def _host(
-    run: Run,
-    choice: BrokerChoice,
-    proxy: str | None,
-    console: Watching,
-    take_over: bool,
-    patience: float,
-    announce: bool,
-    watched: dashboards.Choice | None,
-    hired: tuple[int, tuple[str, ...]],
-) -> Outcome:
-    """Lead the run over the chosen broker, which starts while the run's state is loaded.
-
-    `hired`: how many workers of this machine, and the modules that they may import.
-    """
-    from coordinator.broker.provide import is_external, is_secured, provide
-    from coordinator.host import join_command, leaders, load
-    from coordinator.local import LocalWorkers
-
-    loading = asyncio.ensure_future(asyncio.to_thread(load, run, console.say))
-    try:
-        names = leaders(run, await loading) if is_secured(choice) else frozenset[str]()
-        async with (
-            provide(choice, run.directory.path, names, proxy, console.event) as provided,
-            _announcing(run, provided, announce, console) as begin_announcing,
-        ):
-            join = join_command(run, provided.public, is_secured(choice))
-            console.say(f"run {run.id}: {run.spec.environment.id}, {run.spec.size:,} parameters")
-            way = partial(_way, run, provided, is_secured(choice), proxy, hired[1])
-            async with LocalWorkers(run.directory.path, way, console.event) as local:
-                console.employ(local)
-                for _ in range(hired[0]):
-                    await local.add()
-                course = await loading
-                console.go_on(course.recovered.progress, run.directory.path)
-                before = run.directory.remembered()
-                run.directory.remember(provided.choice)
-                # Compiled code has been loaded in that thread.
-                from coordinator.hosting import lead
-                from coordinator.leading import UnreachableError
-
-                reached = asyncio.Event()
-
-                def ready() -> None:
-                    reached.set()
-                    console.ready(join)
-                    begin_announcing()
-
-                def follow(standby: Standby) -> None:
-                    reached.set()
-                    console.follow(standby.version, standby.goal)
-
-                listeners = _listeners(console, local, follow, ready)
-                watching = opened(watched, run.id, run.directory.path, hired[1], console.say)
-                try:
-                    async with watching as beside:
-                        outcome = await lead(
-                            run,
-                            course,
-                            provided.address,
-                            beside(listeners, join),
-                            owns_broker=not is_external(choice),
-                            take_over=take_over,
-                            patience=patience,
-                        )
-                except UnreachableError:
-                    if not reached.is_set():  # a mistyped address is none to come back to
-                        run.directory.remember(before)
-                    raise
-                if outcome.state != "paused":
-                    await local.let_go()
-                return outcome
-    finally:
-        await asyncio.wait((loading,))
-        if loading.exception() is None:
-            loading.result().log.close()
-
-
-@contextlib.asynccontextmanager
-async def _announcing(
-    run: Run, provided: Provided, wanted: bool, console: Watching
-) -> AsyncIterator[Callable[[], None]]:
-    """Gives what announces the run on the local network, where others reach our broker."""
-    from coordinator.admission import read_settings
-    from coordinator.announcing import announcing
-    from coordinator.broker.provide import is_secured
-    from protocol.address import parse_address
-    from protocol.identity import fingerprint
-    from protocol.nearby import Nearby
-
-    if not (wanted and is_secured(provided.choice)):
-        yield lambda: None
-        return
-    address = replace(parse_address(provided.public), run=run.id, fingerprint=fingerprint(run.root))
-    asks = read_settings(run.directory.path).mode != "open"
-    what = Nearby(address, run.spec.environment.id, asks)
-    async with announcing(what, provided.choice.bind, console.say) as begin:
-        yield begin
-
-
-def _way(
-    run: Run, provided: Provided, asks: bool, proxy: str | None, modules: tuple[str, ...]
-) -> Way:
-    """How the host's own workers get into the run; `asks`: the broker wants to know them."""
-    from coordinator.admission import own_token, read_settings
-    from coordinator.local import way_in
-    from protocol.identity import fingerprint
-
-    where = run.directory.path
-    token = own_token(where, read_settings(where)) if asks else ""
-    root = fingerprint(run.root)
-    return replace(way_in(provided.for_workers, run.id, root, token, proxy), allowed=modules)
-
-
-def _listeners(
-    console: Watching,
-    local: LocalWorkers,
-    follow: Callable[[Standby], None],
-    ready: Callable[[], None],
-) -> Listeners:
-    from coordinator.hosting import Listeners
-
-    def lead(server: Server | None) -> None:
-        local.led(server)
-        console.lead(server)
-
-    return Listeners(console.event, console.update, follow, ready, console.measure, lead)
 
 
 def _refuse_beside_standby(given: list[str]) -> None:

@@ -45,7 +45,7 @@ def await_history(run_dir: Path, count: int) -> None:
 def await_role(page: str, role: str) -> None:
     """Wait until the standby's dashboard says that this is what it does."""
     until = time.monotonic() + DEADLINE
-    while httpx.get(f"{page}healthz", trust_env=False).json()["role"] != role:
+    while httpx.get(f"{page}healthz", trust_env=False, timeout=20.0).json()["role"] != role:
         assert time.monotonic() < until, f"the standby is not {role}"
         time.sleep(0.05)  # between looks; nothing depends on its length
 

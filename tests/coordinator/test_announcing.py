@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import pytest
 
-from coordinator import cli
+from coordinator import hosted
 from coordinator.announcing import announcing
 from coordinator.directory import BrokerChoice
 from protocol.address import parse_address
@@ -94,7 +94,7 @@ async def test_only_a_broker_of_ours_that_others_reach_is_announced(
     )
     provided: Any = SimpleNamespace(choice=choice, public="mqtts://host:password@192.0.2.7:8883")
     console = cast(Any, SimpleNamespace(say=lambda text: None))
-    async with cli._announcing(run, provided, wanted, console) as begin:
+    async with hosted._announcing(run, provided, wanted, console) as begin:
         begin()
     assert [what.environment for what in asked] == ["Announcing-v0"] * announced
     assert all(what.asks is False and what.address.run == run.id for what in asked)

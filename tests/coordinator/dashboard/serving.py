@@ -67,7 +67,7 @@ async def served(
     run = MadeUp(shown or picture())
     async with (
         Dashboard(Choice(port, bind, token), "test-12345678", directory) as dashboard,
-        httpx.AsyncClient(base_url=dashboard.url, trust_env=False) as client,
+        httpx.AsyncClient(base_url=dashboard.url, trust_env=False, timeout=20.0) as client,
     ):
         found = Served(dashboard, run, client)
         found.told.on_lead(run)  # type: ignore[arg-type]
