@@ -11,7 +11,7 @@ from protocol import normalizer
 from protocol.identity import verify_lease_token
 from protocol.messages import Held, Result, result_arrays
 from protocol.packing import WireError
-from protocol.spec import LONGEST_EPISODE, RunSpec
+from protocol.spec import RunSpec
 
 
 def judge(
@@ -33,7 +33,7 @@ def judge(
     if not _authentic(run, secret, id, result.lease):
         raise WireError("this worker never had a lease of that range")
     returns, lengths = result_arrays(result, spec.members_per_direction)
-    longest = spec.environment.max_steps or LONGEST_EPISODE
+    longest = spec.longest
     most = int(lengths.max())
     if most > longest * result.episodes:
         raise WireError(f"an episode of more than {longest:,} steps")

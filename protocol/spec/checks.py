@@ -9,6 +9,7 @@ import msgspec
 from protocol import (
     backends,
     factors,
+    learners,
     networks,
     objective,
     optimizers,
@@ -24,6 +25,7 @@ from protocol.schedules import Schedule
 from protocol.spaces import Box, Space
 from protocol.spec.run import RunSpec, seen_image
 from protocol.spec.sections import (
+    LONGEST_EPISODE,
     MAX_DIRECTIONS,
     MAX_PARAMETERS,
     MAX_STATISTICS,
@@ -97,10 +99,10 @@ def _check_actions(policy: PolicySpec, environment: EnvironmentSpec) -> None:
 def _check_normalizer(spec: RunSpec) -> None:
     if not spec.normalizer.enabled:
         return
-    if spec.policy.kind == "tabular":
+    if spec.policy.kind == "tabular" or spec.policy.kind in learners.KINDS:
         raise SpecError(
-            'normalizer.enabled is true with policy.kind "tabular", which looks its observations '
-            "up: set it to false"
+            f'normalizer.enabled is true with policy.kind "{spec.policy.kind}", which looks its '
+            "observations up: set it to false"
         )
     seen = spec.environment.observation
     if isinstance(seen, Box) and seen.dtype == "uint8":
@@ -275,6 +277,10 @@ def _check_policy(policy: PolicySpec, environment: EnvironmentSpec) -> None:
             raise SpecError(wrong)
         for name, value in policies.plain_arguments(policy.arguments):
             _check_argument("policy.arguments", name, value)
+    if policy.kind in learners.KINDS and (
+        wrong := learners.fault(policy, environment, LONGEST_EPISODE)
+    ):
+        raise SpecError(wrong)
 
 
 def _check_optimizer(optimizer: OptimizerSpec) -> None:

@@ -9,13 +9,14 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol import factors, networks, policies, section
+from protocol import factors, learners, networks, policies, section
 from protocol.networks import Image, Tensor
 from protocol.objective import ObjectiveSpec
 from protocol.packing import pack
 from protocol.section import Section
 from protocol.spaces import Box
 from protocol.spec.sections import (
+    LONGEST_EPISODE,
     MAX_PARAMETERS,
     CentreSpec,
     EnvironmentSpec,
@@ -93,6 +94,13 @@ class RunSpec(Section, frozen=True, kw_only=True):
         return self.size if begun.sigmas is None else 2 * self.size
 
     @property
+    def longest(self) -> int:
+        """Steps of an episode at most; of a learner's those of all its agents."""
+        if self.policy.kind in learners.KINDS:
+            return learners.episode_steps(self.policy, self.environment)
+        return self.environment.max_steps or LONGEST_EPISODE
+
+    @property
     def versions_kept(self) -> int:
         """Versions of theta that every worker keeps: what late and centre evaluations may need.
 
@@ -111,6 +119,8 @@ def tensors(policy: PolicySpec, environment: EnvironmentSpec) -> tuple[Tensor, .
     """What the parameters of a policy in this environment are, in the order of theta."""
     if policy.kind == "module":
         return policies.tensors(policy.parameters)
+    if policy.kind in learners.KINDS:
+        return learners.tensors()
     network = _network(policy, environment)
     if policy.action_noise != "learned":
         return network

@@ -133,7 +133,8 @@ class EnvironmentSpec(Section, frozen=True, kw_only=True):
 
 class PolicySpec(Section, frozen=True, kw_only=True):
     """A built-in policy, `linear`, `mlp` with its hidden layers, `gru` or `lstm`, which remember,
-    `cnn` for images, or a `tabular` one; or any PyTorch `module` that volunteers allow."""
+    `cnn` for images, or a `tabular` one; any PyTorch `module` that volunteers allow; or a learner,
+    which learns within an episode."""
 
     later: ClassVar[tuple[str, ...]] = (
         "choice",
@@ -147,13 +148,35 @@ class PolicySpec(Section, frozen=True, kw_only=True):
         "centre_noise",
         "frozen",
         "sigma_scale",
+        "agents",
+        "training_steps",
+        "trial_episodes",
+        "exploration",
+        "learning_rate",
+        "discount",
+        "epsilon",
+        "temperature",
+        "optimism",
     )
 
-    kind: Literal["linear", "mlp", "gru", "lstm", "cnn", "tabular", "module", "parameters"] = "mlp"
+    kind: Literal[
+        "linear",
+        "mlp",
+        "gru",
+        "lstm",
+        "cnn",
+        "tabular",
+        "module",
+        "parameters",
+        "q-learning",
+        "expected-sarsa",
+        "double-q",
+    ] = "mlp"
     """`gru`, `lstm`: recurrent units in layers, whose states are zero when an episode begins, and a
     linear readout of the states of all layers. `cnn`: convolutions, and an `mlp` over what they
     leave. `tabular`: a row of outputs for each observation, all of which are choices. `module`: a
-    `torch.nn.Module`."""
+    `torch.nn.Module`. `q-learning`, `expected-sarsa`, `double-q`: learners, whose members are
+    hyperparameters; see docs/policies.md."""
     hidden: Annotated[
         tuple[Annotated[int, msgspec.Meta(ge=1, le=1 << 16)], ...], msgspec.Meta(max_length=8)
     ] = (32,)
@@ -207,6 +230,27 @@ class PolicySpec(Section, frozen=True, kw_only=True):
         msgspec.Meta(max_length=64),
     ] = {}  # noqa: RUF012
     """Factors of the perturbations and steps of parameters, likewise by names or patterns."""
+    agents: Annotated[int, msgspec.Meta(ge=1, le=4096)] = 30
+    """Of a learner: how many learn side by side, each for itself; a member's return is the mean of
+    theirs."""
+    training_steps: Annotated[int, msgspec.Meta(ge=1, le=LONGEST_EPISODE)] = 10_000
+    """Of a learner: steps that each of its agents learns in, over as many episodes as they are."""
+    trial_episodes: Annotated[int, msgspec.Meta(ge=1, le=1024)] = 1
+    """Of a learner: episodes that each agent then plays, without learning or exploring; their
+    returns alone count."""
+    exploration: Literal["epsilon-greedy", "softmax"] = "epsilon-greedy"
+    """Of a learner: how an agent explores. `epsilon-greedy`: what it thinks best, one of them by
+    lot where several are, or with probability epsilon any action; `softmax`: each with the
+    probability that the softmax of estimates / temperature gives it."""
+    learning_rate: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] = 0.1
+    """Of a learner: where the search begins, as the next four: what parameters of 0 stand for."""
+    discount: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] = 0.9
+    epsilon: Annotated[float, msgspec.Meta(gt=0.0, lt=1.0)] = 0.1
+    """Of `epsilon-greedy`."""
+    temperature: Annotated[float, msgspec.Meta(gt=0.0, le=1e6)] = 0.1
+    """Of `softmax`, in units of return."""
+    optimism: Annotated[float, msgspec.Meta(ge=-1e6, le=1e6)] = 0.0
+    """What each estimate is at the start, in units of return."""
 
 
 class StrategySpec(Section, frozen=True, kw_only=True):

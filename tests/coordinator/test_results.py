@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coordinator.pool.events import SessionId
-from coordinator.results import LONGEST_EPISODE, judge
+from coordinator.results import judge
 from coordinator.versions import Versions
 from protocol import normalizer, replay
 from protocol.identity import lease_token
 from protocol.messages import MAX_TASK_DIRECTIONS, Part, Result, Task, decode, encode
 from protocol.packing import WireError, pack_integers, pack_reals
-from protocol.spec import RunSpec
+from protocol.spec import LONGEST_EPISODE, RunSpec
 from tests.coordinator.runs import spec_of
 from tests.coordinator.scripted import evaluate
 

@@ -164,7 +164,8 @@ class Learner:
     def trial(self, agents: Agents, keys: jax.Array, episodes: int) -> Trial:
         """The agents at the start of so many episodes in which they choose what they think best."""
         many = agents.rows.shape
-        start = Agents(agents.tables, *self._start(keys))
+        # Where training began otherwise: other starts, where these are drawn.
+        start = Agents(agents.tables, *self._start(~keys))
         left = jnp.full(many, episodes, jnp.int32)
         return Trial(start, left, jnp.zeros(many), jnp.zeros(many, jnp.int32))
 
