@@ -13,7 +13,7 @@ from protocol import learners, noise
 from protocol import spec as run_spec
 from protocol.spec import RunSpec
 from worker.compiled import bits, grid_world
-from worker.compiled.learners import LearnerLanes, Trainings
+from worker.compiled.learners import LearnerLanes, Programs, Trainings
 from worker.compiled.q_learning import Hyperparameters, Learner
 from worker.evaluation import blocks
 from worker.evaluation.jobs import Evaluation, EvaluationJob, join, split
@@ -45,7 +45,7 @@ SPEC = spec_of()
 @pytest.fixture(scope="module")
 def lanes() -> LearnerLanes:
     """Three, for trainings that come by the dozen."""
-    return LearnerLanes(SPEC, GRID, 3)
+    return LearnerLanes(SPEC, Programs(SPEC, GRID, 3))
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_no_cut_of_the_work_changes_a_return(
 
 
 def test_nor_does_the_number_of_lanes(whole: Evaluation) -> None:
-    same(LearnerLanes(SPEC, GRID, 4).evaluate(JOB, THETA), whole)
+    same(LearnerLanes(SPEC, Programs(SPEC, GRID, 4)).evaluate(JOB, THETA), whole)
 
 
 def test_jobs_in_hand_share_the_lanes(lanes: LearnerLanes, whole: Evaluation) -> None:
@@ -167,9 +167,9 @@ def test_returns_that_are_no_numbers_fail_their_direction(lanes: LearnerLanes) -
     assert trainings.take() is None
 
 
-def test_who_learns_well_is_worth_more() -> None:
+def test_who_learns_well_is_worth_more(lanes: LearnerLanes) -> None:
     """So that there is something to climb: with hardly a learning rate nobody finds the way."""
-    made = LearnerLanes(spec_of(training_steps=1500, trial_episodes=1), GRID, 3)
+    made = LearnerLanes(spec_of(training_steps=1500, trial_episodes=1), lanes.programs)
     job = EvaluationJob("centre", 0, 0, 3)
     learned = made.evaluate(job, THETA).returns
     idle = made.evaluate(job, np.array([-25.0, 0.0, 0.0, 0.0], np.float32)).returns

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from protocol.spaces import Discrete, MultiDiscrete, Tuple
-from worker.compiled import bits, cliff_walking, grid_world, q_learning
+from worker.compiled import bits, cliff_walking, exploring, grid_world, q_learning, rows
 from worker.compiled.environment import Functional
 from worker.compiled.q_learning import Agents, Hyperparameters, Learner
 
@@ -180,13 +180,16 @@ def test_another_seed_learns_otherwise(along_the_cliff: tuple[Any, ...]) -> None
 
 
 def test_who_is_beside_an_agent_makes_no_difference() -> None:
-    """Be they few, or so many that they are stepped in blocks."""
+    """Be they so many that they are stepped in blocks, few, or none."""
     learner = Learner(SMALL, limit=20)
     keys = bits.keys(jnp.uint32(2), 512)
     many = trained(learner, given(512), keys, 300)
     few = trained(learner, given(40), keys[:, 472:], 300)
     np.testing.assert_array_equal(many.tables.reshape(512, -1)[472:].ravel(), few.tables)
     np.testing.assert_array_equal(many.rows[472:], few.rows)
+    alone = trained(learner, given(1), keys[:, 511:], 300)
+    np.testing.assert_array_equal(alone.tables, few.tables[-24:])
+    assert alone.rows.shape == (1,)
 
 
 def test_memory_does_not_grow_with_the_steps() -> None:
@@ -248,20 +251,20 @@ def of(*values: float) -> list[jax.Array]:
 
 
 def test_of_equally_good_actions_each_is_as_likely() -> None:
-    chosen = shares(q_learning.best(of(1.0, 3.0, 3.0, 3.0), words(40_000, 1)))
+    chosen = shares(exploring.best(of(1.0, 3.0, 3.0, 3.0), words(40_000, 1)))
     np.testing.assert_allclose(chosen, [0.0, 1 / 3, 1 / 3, 1 / 3], atol=0.01)
 
 
 def test_epsilon_is_the_share_of_actions_drawn_from_all() -> None:
     epsilon = jnp.full(40_000, 0.4, jnp.float32)
     drawn = words(40_000, 1), words(40_000, 2)
-    chosen = shares(q_learning.greedily(of(0.0, 2.0, 2.0, -1.0), epsilon, *drawn))
+    chosen = shares(exploring.greedily(of(0.0, 2.0, 2.0, -1.0), epsilon, *drawn))
     np.testing.assert_allclose(chosen, [0.1, 0.4, 0.4, 0.1], atol=0.01)
 
 
 def test_softmax_draws_by_its_probabilities() -> None:
     temperature = jnp.full(40_000, 0.5, jnp.float32)
-    chosen = shares(q_learning.softly(of(0.0, 0.5, 1.0, -50.0), temperature, words(40_000, 1)))
+    chosen = shares(exploring.softly(of(0.0, 0.5, 1.0, -50.0), temperature, words(40_000, 1)))
     expected = np.exp([0.0, 1.0, 2.0, -100.0]) / np.exp([0.0, 1.0, 2.0, -100.0]).sum()
     np.testing.assert_allclose(chosen, expected, atol=0.01)
 
@@ -281,4 +284,4 @@ def test_words_are_spread_over_keys_and_numbers() -> None:
 def test_rows_of_several_choices_count_the_last_first() -> None:
     space = Tuple(spaces=(Discrete(n=3, start=1), MultiDiscrete(choices=(4, 5), shape=(2,))))
     seen = (jnp.int32(2), jnp.array([3, 1]))
-    assert q_learning.row(space, seen) == (1 * 4 + 3) * 5 + 1
+    assert rows.row(space, seen) == (1 * 4 + 3) * 5 + 1

@@ -100,12 +100,43 @@ class _Wave(NamedTuple):
     passed: int
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class _Named:
-    """What is asked of a policy where something is said of it."""
+    """What is said of a policy where lanes have one."""
 
     remark: str = ""
-    numerics: str = f"jax {jax.__version__}"
+
+
+class Programs:
+    """What lanes of a run compute, compiled when it is first needed.
+
+    Attributes:
+        lanes: how many there are.
+        agents: of all lanes, rounded up: those beyond learn, too, and nobody asks what.
+    """
+
+    def __init__(self, spec: RunSpec, environment: Functional, lanes: int = 0) -> None:
+        kind: Any = spec.policy.kind
+        most = spec.environment.max_steps
+        limit = min(filter(None, (most, environment.limit)), default=0)
+        learner = Learner(environment, kind, spec.policy.exploration, limit)
+        longest = most or learners.LONGEST_TRIAL
+        tester = dataclasses.replace(learner, limit=min(filter(None, (limit, longest))))
+        self.lanes = lanes or lanes_for(spec, learner)
+        self._each = spec.policy.agents
+        step = GROUP if self.lanes * self._each <= BLOCK else BLOCK
+        self.agents = math.ceil(self.lanes * self._each / step) * step
+        self.begin = jax.jit(learner.begin)
+        self.train = jax.jit(learner.train, donate_argnums=0)
+        self.test = jax.jit(tester.trial, static_argnums=2)
+        self.play = jax.jit(tester.play, donate_argnums=0)
+        self.keys = jax.jit(self._keys)
+
+    def _keys(self, seeds: jax.Array) -> jax.Array:
+        """Keys of the agents of trainings with these seeds, one for each lane."""
+        keys = jax.vmap(lambda seed: bits.keys(seed, self._each))(seeds)
+        rest = self.agents - self.lanes * self._each
+        return jnp.pad(jnp.moveaxis(keys, 1, 0).reshape(2, -1), ((0, 0), (0, rest)))
 
 
 class LearnerLanes:
@@ -114,30 +145,13 @@ class LearnerLanes:
     A lane is the agents of one training. All lanes begin and end together, since trainings are
     equally long. What an agent learns depends on its hyperparameters, its training's seed and its
     number, never on who learns beside it.
-
-    Args:
-        count: of lanes; 0 for as many as suit.
     """
 
-    def __init__(self, spec: RunSpec, environment: Functional, count: int = 0) -> None:
-        self.spec, self.policy = spec, _Named()
-        limits = (spec.environment.max_steps, environment.limit)
-        kind: Any = spec.policy.kind
-        learner = Learner(
-            environment, kind, spec.policy.exploration, min(filter(None, limits), default=0)
-        )
-        longest = spec.environment.max_steps or learners.LONGEST_TRIAL
-        tester = dataclasses.replace(learner, limit=min(filter(None, (learner.limit, longest))))
-        self.count = count or lanes_for(spec, learner)
-        agents = self.count * spec.policy.agents
-        step = GROUP if agents <= BLOCK else BLOCK
-        self._agents = math.ceil(agents / step) * step
-        self._chunk = max(1, CHUNK // self._agents)
-        self._begin = jax.jit(learner.begin)
-        self._train = jax.jit(learner.train, donate_argnums=0)
-        self._test = jax.jit(tester.trial, static_argnums=2)
-        self._play = jax.jit(tester.play, donate_argnums=0)
-        self._keys = jax.jit(self._keys_of)
+    def __init__(self, spec: RunSpec, programs: Programs) -> None:
+        self.spec, self.programs = spec, programs
+        self.policy = _Named()
+        self.count = programs.lanes
+        self._chunk = max(1, CHUNK // programs.agents)
         self._jobs: deque[Trainings] = deque()
         self._wave: _Wave | None = None
 
@@ -207,7 +221,7 @@ class LearnerLanes:
             self._wave = self._further(wave, wave.learning)
             return []
         assert wave.trial is not None
-        trial = self._play(wave.trial, wave.keys, *_span(wave.passed, self._chunk))
+        trial = self.programs.play(wave.trial, wave.keys, *_span(wave.passed, self._chunk))
         self._wave = wave._replace(trial=trial, passed=wave.passed + self._chunk)
         return [] if int(trial.left.max()) > 0 else self._book(wave.of, trial)
 
@@ -231,29 +245,22 @@ class LearnerLanes:
         seeds = np.array([job.seeds[number] for job, number in filled], dtype=np.uint32)
         each = learners.meant(self.spec.policy, parameters).astype(np.float32)
         many = self.spec.policy.agents
-        rest = self._agents - self.count * many
+        rest = self.programs.agents - self.count * many
         columns = (np.pad(np.repeat(column, many), (0, rest), mode="edge") for column in each.T)
         given = Hyperparameters(*map(jnp.asarray, columns))
-        keys = self._keys(jnp.asarray(seeds))
-        return _Wave(of, given, keys, self._begin(given, keys), None, 0)
-
-    def _keys_of(self, seeds: jax.Array) -> jax.Array:
-        """Keys of the agents of trainings with these seeds."""
-        many = self.spec.policy.agents
-        keys = jax.vmap(lambda seed: bits.keys(seed, many))(seeds)
-        rest = self._agents - self.count * many
-        return jnp.pad(jnp.moveaxis(keys, 1, 0).reshape(2, -1), ((0, 0), (0, rest)))
+        keys = self.programs.keys(jnp.asarray(seeds))
+        return _Wave(of, given, keys, self.programs.begin(given, keys), None, 0)
 
     def _further(self, wave: _Wave, learning: Agents) -> _Wave:
         """The wave after some steps more of training."""
         count = min(self._chunk, self.spec.policy.training_steps - wave.passed)
-        agents = self._train(learning, wave.given, wave.keys, *_span(wave.passed, count))
+        agents = self.programs.train(learning, wave.given, wave.keys, *_span(wave.passed, count))
         # Without waiting, steps would pile up that a request could not stop.
         jax.block_until_ready(agents.rows)
         passed = wave.passed + count
         if passed < self.spec.policy.training_steps:
             return wave._replace(learning=agents, passed=passed)
-        trial = self._test(agents, wave.keys, self.spec.policy.trial_episodes)
+        trial = self.programs.test(agents, wave.keys, self.spec.policy.trial_episodes)
         return wave._replace(learning=None, trial=trial, passed=passed)
 
     def _book(self, of: list[tuple[Trainings, int]], trial: Trial) -> list[Trainings]:

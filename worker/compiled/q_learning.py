@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -21,9 +20,20 @@ import jax.numpy as jnp
 from jax import lax
 
 from protocol.policies import choices
-from protocol.spaces import Dict, Discrete, MultiDiscrete, Space, Tuple
+from protocol.spaces import Discrete
 from worker.compiled import bits
 from worker.compiled.environment import Functional
+from worker.compiled.exploring import (
+    best,
+    first_best,
+    greedily,
+    largest_of,
+    pick,
+    soft_weights,
+    softly,
+    total,
+)
+from worker.compiled.rows import row
 
 BLOCK = 256
 """Agents that are stepped together: the tables of more would not stay in a core's cache."""
@@ -151,6 +161,13 @@ class Learner:
             return lax.fori_loop(first, first + count, body, agents)
 
         many = agents.rows.size
+        if many == 1:
+            # As vectors of two they take a seventh of the time of one number after the other.
+            pair = jax.tree.map(
+                lambda leaf: jnp.concatenate([leaf, leaf]), (agents, hyperparameters)
+            )
+            trained = block((*pair, jnp.tile(keys, (1, 2))))
+            return jax.tree.map(lambda leaf: leaf[: len(leaf) // 2], trained)
         size = math.gcd(many, BLOCK)
         if size == many or size < BLOCK // 8:
             return block((agents, hyperparameters, keys))
@@ -218,7 +235,7 @@ class Learner:
         worth = self._worth(ahead, table, given.exploration)
         target = reward + given.discount * jnp.where(terminated, 0.0, worth)
         column = table * self.actions + action
-        old = _pick(seen, column)
+        old = pick(seen, column)
         new = old + given.learning_rate * (target - old)
         place = here + table * (self.rows * self.actions) + action
         tables = agents.tables.at[place].set(
@@ -234,14 +251,14 @@ class Learner:
             one, other = ahead[: self.actions], ahead[self.actions :]
             values = [jnp.where(table == 0, a, b) for a, b in zip(one, other, strict=True)]
             others = [jnp.where(table == 0, b, a) for a, b in zip(one, other, strict=True)]
-            return _pick(others, _first_best(values))
+            return pick(others, first_best(values))
         if self.kind == "expected-sarsa":
             if self.exploration == "softmax":
-                weights = _soft_weights(ahead, exploration)
-                return _sum([w * a for w, a in zip(weights, ahead, strict=True)]) / _sum(weights)
-            mean = _sum(ahead) / self.actions
-            return _max(ahead) + exploration * (mean - _max(ahead))
-        return _max(ahead)
+                weights = soft_weights(ahead, exploration)
+                return total([w * a for w, a in zip(weights, ahead, strict=True)]) / total(weights)
+            mean = total(ahead) / self.actions
+            return largest_of(ahead) + exploration * (mean - largest_of(ahead))
+        return largest_of(ahead)
 
     def _step(
         self, agents: Agents, action: jax.Array, draw: Callable[[int], jax.Array]
@@ -288,82 +305,9 @@ class Learner:
         return jax.vmap(functools.partial(row, self.environment.observation))(observations)
 
 
-def row(space: Space, observation: Any) -> jax.Array:
-    """The row of an observation that is all choices; the last counts up first. int32, shape ()."""
-    found = jnp.int32(0)
-    for value, many in zip(_chosen(space, observation), choices(space) or (), strict=True):
-        found = found * many + value
-    return found
-
-
-def best(values: Sequence[jax.Array], word: jax.Array) -> jax.Array:
-    """For each agent an action with the largest value: any of those, where there are several."""
-    largest = _max(values)
-    return _any([value == largest for value in values], word)
-
-
-def greedily(
-    values: Sequence[jax.Array], epsilon: jax.Array, coin: jax.Array, word: jax.Array
-) -> jax.Array:
-    """For each agent a best action, or with probability epsilon one of all."""
-    largest, explores = _max(values), bits.uniform(coin) < epsilon
-    return _any([(value == largest) | explores for value in values], word)
-
-
-def softly(values: Sequence[jax.Array], temperature: jax.Array, word: jax.Array) -> jax.Array:
-    """For each agent an action, as likely as the softmax of values / temperature says."""
-    weights = _soft_weights(values, temperature)
-    drawn = bits.uniform(word) * _sum(weights)
-    chosen, passed = jnp.zeros(word.shape, jnp.int32), jnp.zeros_like(drawn)
-    for weight in weights[:-1]:
-        passed = passed + weight
-        chosen = chosen + (drawn >= passed)
-    return chosen
-
-
-def _soft_weights(values: Sequence[jax.Array], temperature: jax.Array) -> list[jax.Array]:
-    largest = _max(values)
-    return [jnp.exp((value - largest) / temperature) for value in values]
-
-
-def _any(among: Sequence[jax.Array], word: jax.Array) -> jax.Array:
-    """The place of one of those that are true, each as likely; at least one is."""
-    many = _sum([true.astype(jnp.uint32) for true in among])
-    wanted = bits.below(word, many)
-    chosen, passed = jnp.zeros(word.shape, jnp.int32), jnp.zeros_like(wanted)
-    for place, true in enumerate(among):
-        chosen = jnp.where(true & (passed == wanted), place, chosen)
-        passed = passed + true.astype(jnp.uint32)
-    return chosen
-
-
-def _first_best(values: Sequence[jax.Array]) -> jax.Array:
-    largest, place = values[0], jnp.zeros(values[0].shape, jnp.int32)
-    for number, value in enumerate(values[1:], start=1):
-        place = jnp.where(value > largest, number, place)
-        largest = jnp.maximum(largest, value)
-    return place
-
-
-def _pick(values: Sequence[jax.Array], place: jax.Array) -> jax.Array:
-    """Of each agent's values the one at its place."""
-    picked = values[0]
-    for number, value in enumerate(values[1:], start=1):
-        picked = jnp.where(place == number, value, picked)
-    return picked
-
-
 def _mean_of_tables(columns: Sequence[jax.Array], actions: int) -> list[jax.Array]:
     tables = [columns[begin : begin + actions] for begin in range(0, len(columns), actions)]
-    return [_sum(each) / len(tables) for each in zip(*tables, strict=True)]
-
-
-def _max(values: Sequence[jax.Array]) -> jax.Array:
-    return functools.reduce(jnp.maximum, values)
-
-
-def _sum(values: Sequence[jax.Array]) -> jax.Array:
-    return functools.reduce(operator.add, values)
+    return [total(each) / len(tables) for each in zip(*tables, strict=True)]
 
 
 def _draw(keys: jax.Array, number: jax.Array, place: int) -> jax.Array:
@@ -374,22 +318,3 @@ def _draw(keys: jax.Array, number: jax.Array, place: int) -> jax.Array:
 def _key(words: jax.Array) -> jax.Array:
     """Keys of JAX's own generator, shape (agents,), of words of shape (2, agents)."""
     return jax.random.wrap_key_data(words.T, impl="threefry2x32")
-
-
-def _chosen(space: Space, observation: Any) -> list[jax.Array]:
-    """Each choice in an observation, from 0."""
-    if isinstance(space, Discrete):
-        return [observation.astype(jnp.int32) - space.start]
-    if isinstance(space, MultiDiscrete):
-        start = space.start or (0,) * len(space.choices)
-        flat = observation.astype(jnp.int32).ravel()
-        return [flat[place] - begin for place, begin in enumerate(start)]
-    if isinstance(space, Tuple | Dict):
-        names = space.names if isinstance(space, Dict) else range(len(space.spaces))
-        parts = [observation[name] for name in names]
-        return [
-            chosen
-            for part, value in zip(space.spaces, parts, strict=True)
-            for chosen in _chosen(part, value)
-        ]
-    raise TypeError(f"a {type(space).__name__} is no choice")
