@@ -99,8 +99,10 @@ def fault(policy: PolicySpec, environment: EnvironmentSpec, longest: int) -> str
                 f"{kind} with environment.{field} {value}, which goes by the steps of an episode: "
                 "those of a learner are its training, leave it out"
             )
-    if environment.wrappers:
-        return f"{kind} with environment.wrappers, which JAX has none of: leave them out"
+    if environment.equivalent_backends:
+        return (
+            f"{kind} with environment.equivalent_backends, but only JAX has learners: leave it out"
+        )
     if policy.choice != "argmax":
         return f'{kind} with policy.choice "{policy.choice}": policy.exploration says how it acts'
     return None

@@ -7,8 +7,9 @@ steps per second, and what compiling took; `gridworld.png` shows the value of ea
 all agents, and the path that an agent takes.
 
 `python scripts/gridworld.py --pool` searches such hyperparameters instead: a broker, a host and
-two workers, real processes on this machine, evolve them for agents that may learn for 2,000 steps
-only; the agents are then trained with what was found, beside others with the article's settings.
+two workers, real processes on this machine, evolve them for agents that may learn for 8,000 steps
+only, each of which costs a little; the article's settings are where the search begins. Other agents
+are then trained with what was found, beside some with the article's.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,9 +34,10 @@ from protocol import learners  # noqa: E402
 from protocol.spec import PolicySpec  # noqa: E402
 
 ROWS, COLUMNS = 8, 12
-SEARCH_STEPS = 2000
-STEP_COST = 0.01
-"""Of the search: so that a short path is worth more than a long one."""
+SEARCH_STEPS = 8000
+ARTICLES: dict[str, Any] = {"limit": 0}
+SEARCHED: dict[str, Any] = {"limit": 200, "step_cost": 0.01}
+"""Arguments of the grid: in the search a short way is worth more than a long one."""
 
 
 def main() -> None:
@@ -53,33 +55,54 @@ def main() -> None:
     options = parser.parse_args()
     article = PolicySpec(kind="q-learning")
     given = learners.meant(article, np.zeros((1, 4), np.float32))[0]
+    grid = ARTICLES
     if options.pool:
+        grid, options.steps = SEARCHED, SEARCH_STEPS
         found = searched(options.updates, options.seed)
         for name, these in (("the article's", given), ("found", found)):
-            _, trained = train(these, options.agents, SEARCH_STEPS, options.seed)
-            print(f"{name:13} {told(these)}: {reaching(trained):4.0%} of agents know a way")
-        given, options.steps = found, SEARCH_STEPS
-    values, trained = train(given, options.agents, options.steps, options.seed, tell=True)
-    path = walked(trained[0])
-    draw(values.mean(axis=0), path, options)
-    print(f"largest value {values.max():.4f}, of a reward of 1; {len(path) - 1} steps to the goal")
+            tables = train(these, options, grid).tables
+            print(f"{name:13} {described(these)}: {reaching(tables):4.0%} of agents know a way")
+        given = found
+    trained = train(given, options, grid)
+    print(
+        f"{options.agents:,} agents took {options.steps:,} steps each in {trained.seconds:.2f} s, "
+        f"{options.agents * options.steps / trained.seconds / 1e6:.1f} M steps/s; compiled in "
+        f"{trained.compile_seconds:.1f} s"
+    )
+    path = walked(trained.tables[0])
+    draw(trained.values.mean(axis=0), path, options)
+    goal = "to the goal" if path[-1] == (0, 0) else "in a circle"
+    print(f"values of {trained.values.max():.4f} at most; {len(path) - 1} steps {goal}")
     print(options.out)
 
 
-def train(
-    given: NDArray[np.float64], agents: int, steps: int, seed: int, *, tell: bool = False
-) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Values, shape (agents, rows, columns), and tables, (agents, cells, actions), of agents that
-    have learned with these hyperparameters."""
+class Trained(NamedTuple):
+    """What agents have learned, and what it took.
+
+    Attributes:
+        values: shape (agents, rows, columns), the largest estimate of each cell.
+        tables: shape (agents, cells, actions).
+    """
+
+    values: NDArray[Any]
+    tables: NDArray[Any]
+    seconds: float
+    compile_seconds: float
+
+
+def train(given: NDArray[np.float64], options: argparse.Namespace, grid: dict[str, Any]) -> Trained:
+    """Train agents with these hyperparameters."""
     import jax
     import jax.numpy as jnp
 
     from worker.compiled import bits, grid_world
     from worker.compiled.q_learning import Hyperparameters, Learner
 
-    learner = Learner(grid_world.make(limit=0))
+    agents, steps = options.agents, options.steps
+    environment = grid_world.make(**grid)
+    learner = Learner(environment, limit=environment.limit)
     hyperparameters = Hyperparameters(*(jnp.full(agents, each, jnp.float32) for each in given))
-    keys = bits.keys(jnp.uint32(seed), agents)
+    keys = bits.keys(jnp.uint32(options.seed), agents)
     arguments = learner.begin(hyperparameters, keys), hyperparameters, keys
     span = jnp.uint32(0), jnp.uint32(steps)
     begin = time.perf_counter()
@@ -87,13 +110,9 @@ def train(
     compiled = time.perf_counter()
     trained = jax.block_until_ready(program(*arguments, *span))
     seconds = time.perf_counter() - compiled
-    if tell:
-        print(
-            f"{agents:,} agents took {steps:,} steps each in {seconds:.2f} s, "
-            f"{agents * steps / seconds / 1e6:.1f} M steps/s; compiled in {compiled - begin:.1f} s"
-        )
     values = np.asarray(learner.value_maps(trained)).reshape(agents, ROWS, COLUMNS)
-    return values, np.asarray(trained.tables).reshape(agents, ROWS * COLUMNS, -1)
+    tables = np.asarray(trained.tables).reshape(agents, ROWS * COLUMNS, -1)
+    return Trained(values, tables, seconds, compiled - begin)
 
 
 def walked(table: NDArray[Any]) -> list[tuple[int, int]]:
@@ -127,7 +146,7 @@ def draw(values: NDArray[Any], path: list[tuple[int, int]], options: argparse.Na
         (left, f"value of each cell, mean of {options.agents} agents"),
         (right, f"way of one agent, {len(path) - 1} steps"),
     ):
-        image = axes.imshow(values, cmap="viridis", vmin=0.0)
+        image = axes.imshow(values, cmap="viridis")
         axes.set(title=title, xlabel="column", ylabel="row")
         axes.set_xticks(range(COLUMNS))
     for (row, column), value in np.ndenumerate(values):
@@ -144,28 +163,37 @@ def draw(values: NDArray[Any], path: list[tuple[int, int]], options: argparse.Na
     pyplot.close(figure)
 
 
+SEARCH = f"""
+name = "gridworld"
+seed = %(seed)d
+[environment]
+id = "jax:GridWorld-v0"
+kwargs = {{step_cost = {SEARCHED["step_cost"]}, limit = {SEARCHED["limit"]}}}
+[policy]
+kind = "q-learning"
+training_steps = {SEARCH_STEPS}
+sigma_scale = {{optimism = 0.1}}
+[strategy]
+population = 32
+sigma = 0.5
+[optimizer]
+learning_rate = 0.5
+[centre]
+episodes = 4
+screening = 4
+[stop]
+updates = %(updates)d
+"""
+
+
 def searched(updates: int, seed: int) -> NDArray[np.float64]:
-    """The hyperparameters that a pool found, started here as real processes."""
+    """The hyperparameters that a pool found, whose processes are started here."""
     with tempfile.TemporaryDirectory(prefix="shoal-gridworld-") as folder:
-        settings = {
-            "environment.kwargs": f"{{step_cost = {STEP_COST}, limit = 200}}",
-            "policy.kind": '"q-learning"',
-            "policy.training_steps": SEARCH_STEPS,
-            "policy.sigma_scale": "{optimism = 0.1}",
-            "strategy.population": 32,
-            "strategy.sigma": 0.5,
-            "optimizer.learning_rate": 0.5,
-            "centre.episodes": 4,
-            "centre.screening": 4,
-            "stop.updates": updates,
-        }
-        command = [sys.executable, "-m", "shoal", "demo", "jax:GridWorld-v0", "--seed", str(seed)]
-        command += ["--runs", folder, "--no-normalize"]
-        for field, value in settings.items():
-            command += ["--set", f"{field}={value}"]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        subprocess.run(command, check=True, env=environment)
-        run = next(Path(folder).iterdir())
+        file, run = Path(folder) / "gridworld.toml", Path(folder) / "run"
+        file.write_text(SEARCH % {"updates": updates, "seed": seed})
+        command = [sys.executable, "-m", "shoal", "demo", str(file), "--run-dir", str(run)]
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        subprocess.run(command, check=True, env={**os.environ, "PYTHONPATH": path})
         return hyperparameters(run)
 
 
@@ -180,7 +208,7 @@ def hyperparameters(run: Path) -> NDArray[np.float64]:
     return learners.meant(spec_in(run).policy, theta[np.newaxis])[0]
 
 
-def told(given: NDArray[np.float64]) -> str:
+def described(given: NDArray[np.float64]) -> str:
     """Hyperparameters as one line."""
     return ", ".join(
         f"{name.replace('_', ' ')} {value:.3g}"

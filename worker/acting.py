@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 from gymnasium.wrappers import TimeLimit
 
+from protocol import learners
 from protocol.errors import ShoalError
 from protocol.spec import RunSpec
 from worker.evaluation import makers
@@ -95,7 +96,8 @@ def load_policy(
         allow_modules: modules that environments or the policy may be imported from.
 
     Raises:
-        ShoalError: there is none, it can't be read, or it is an objective's parameters.
+        ShoalError: there is none, it can't be read, or it is an objective's parameters or a
+            learner's.
     """
     trained = load(Path(path), BEST if best else LATEST)
     require_acting(trained, path)
@@ -103,9 +105,14 @@ def load_policy(
 
 
 def require_acting(trained: TrainedPolicy, path: str | Path) -> None:
-    """Raises `ShoalError` where these are an objective's parameters."""
+    """Raises `ShoalError` where these are an objective's parameters, or a learner's."""
     if trained.spec.objective is not None:
         raise ShoalError(
             f"{path} holds the parameters of an objective, which don't act: read them with "
             "`safetensors.numpy.load_file`"
+        )
+    if trained.spec.policy.kind in learners.KINDS:
+        raise ShoalError(
+            f"{path} holds the hyperparameters of a learner, which doesn't act before it has "
+            "learned: `shoal play` trains it, and tells how well it does then"
         )

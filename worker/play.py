@@ -9,16 +9,18 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from protocol import learners
 from protocol import spec as run_spec
 from protocol.errors import ShoalError
 from protocol.policy_file import SPEC, PolicyError, from_tensors
 from protocol.spec import RunSpec
 from protocol.state import State, basis, params_hash
+from worker.compiled.makers import CompiledMaker
 from worker.evaluation import makers
 from worker.evaluation.jobs import EvaluationJob, Normalization
 from worker.evaluation.lanes import Lanes
@@ -26,6 +28,9 @@ from worker.evaluation.makers import RunMaker
 from worker.evaluation.playing import Environment
 from worker.member import MemberName, Perturbed
 from worker.policies.making import Grant
+
+if TYPE_CHECKING:
+    from worker.compiled.learners import LearnerLanes
 
 LATEST = "policy.safetensors"
 """The latest policy of a run; of one that has ended that which it returned."""
@@ -166,6 +171,12 @@ def play(
         ShoalError: no such environment here, an environment that fails, no display for a window, a
             film that can't be made.
     """
+    learning = policy.spec.policy.kind in learners.KINDS
+    if learning and (render or video is not None):
+        raise ShoalError(
+            f"a {policy.spec.policy.kind} policy learns within an episode, and there is nothing to "
+            "see of that: leave --render and --video out"
+        )
     if video is not None:
         _require_writable(video)
     if render:
@@ -180,14 +191,21 @@ def play(
     # not behind a window, which would close and open.
     member = policy.member
     seeds = iter(()) if member is None else member.seeds(policy.spec, episodes)
-    lanes = Lanes(
-        policy.spec,
-        _Watched(maker, mode, writer),
-        1,
-        fresh=not render,
-        grant=Grant(allowed),
-        seeds_of=lambda spec, job: [[next(seeds)]],
-    )
+
+    def seeds_of(spec: RunSpec, job: EvaluationJob) -> list[list[int]]:
+        return [[next(seeds)]]
+
+    lanes: Lanes | LearnerLanes
+    if learning:
+        from worker.compiled.learners import LearnerLanes, Programs
+
+        assert isinstance(maker, CompiledMaker)
+        programs = Programs(policy.spec, maker.functional, 1)
+        lanes = LearnerLanes(policy.spec, programs, seeds_of)
+    else:
+        watched = _Watched(maker, mode, writer)
+        grant = Grant(allowed)
+        lanes = Lanes(policy.spec, watched, 1, fresh=not render, grant=grant, seeds_of=seeds_of)
     made_of = basis(policy.theta, None if member is None else member.sigmas)
     returns = []
     try:

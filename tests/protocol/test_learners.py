@@ -92,7 +92,11 @@ def test_its_steps_are_those_of_all_agents() -> None:
 
 BOX = {"kind": "box", "shape": [4]}
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"environment": {"backend": "gymnasium"}}, "learners are computed by JAX"),
+    (
+        {"environment": {"id": "CliffWalking-v1", "backend": "gymnasium"}},
+        "learners are computed by JAX",
+    ),
+    ({"environment": {"equivalent_backends": True}}, "only JAX has learners"),
     ({"environment": {"observation": BOX}}, "not all discrete"),
     ({"environment": {"action": {**BOX, "low": [0.0] * 4, "high": [1.0] * 4}}}, "single choice"),
     ({"environment": {"action": {"kind": "discrete", "n": 65}}}, "up to 64"),

@@ -18,7 +18,7 @@ from protocol.spec import RunSpec
 from worker.compiled import bits
 from worker.compiled.environment import Functional
 from worker.compiled.q_learning import BLOCK, Agents, Hyperparameters, Learner, Trial
-from worker.evaluation.blocks import centre_seeds, member_seeds
+from worker.evaluation.blocks import Seeds, centre_seeds, member_seeds
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization
 from worker.evaluation.lanes import Pulse
 
@@ -145,10 +145,13 @@ class LearnerLanes:
     A lane is the agents of one training. All lanes begin and end together, since trainings are
     equally long. What an agent learns depends on its hyperparameters, its training's seed and its
     number, never on who learns beside it.
+
+    Args:
+        seeds_of: gives the seeds of the trainings of each member.
     """
 
-    def __init__(self, spec: RunSpec, programs: Programs) -> None:
-        self.spec, self.programs = spec, programs
+    def __init__(self, spec: RunSpec, programs: Programs, seeds_of: Seeds = member_seeds) -> None:
+        self.spec, self.programs, self._seeds_of = spec, programs, seeds_of
         self.policy = _Named()
         self.count = programs.lanes
         self._chunk = max(1, CHUNK // programs.agents)
@@ -201,7 +204,7 @@ class LearnerLanes:
             noise.members(
                 kind, spec.seed, first, many, theta[:size], sigma, rows, order, job.per_direction
             )
-            trainings = Trainings(job, rows, member_seeds(spec, job))
+            trainings = Trainings(job, rows, self._seeds_of(spec, job))
         self._jobs.append(trainings)
         return trainings
 

@@ -166,7 +166,8 @@ class Evaluator:
                 memory.bound(request.memory)
             starting.set_up(spec, request.device)
             maker = makers.maker(spec, request.allowed)
-            if wrong := too_long(spec.environment.id, maker.limit, request.longest):
+            steps = starting.longest(spec, maker)
+            if wrong := too_long(spec.environment.id, steps, request.longest):
                 raise ShoalError(wrong)
             grant = Grant(request.allowed, request.device)
             found, self.lanes = starting.start(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+from typing import cast
 
+from protocol import learners
 from protocol.spec import RunSpec
 from worker.compiled.makers import CompiledMaker
 from worker.evaluation.lanes import Lanes, Pulse
@@ -25,6 +27,11 @@ def set_up(spec: RunSpec, device: str) -> None:
         devices.set_up(device)
 
 
+def longest(spec: RunSpec, maker: RunMaker) -> int:
+    """Steps of an episode at most, of a learner's with all its agents; 0 where nothing cuts it."""
+    return spec.longest if spec.policy.kind in learners.KINDS else maker.limit
+
+
 def start(
     spec: RunSpec,
     maker: RunMaker,
@@ -40,8 +47,12 @@ def start(
         EnvironmentUnavailable: it can't be made, or not one of the episodes succeeds.
     """
     if isinstance(maker, CompiledMaker):
-        from worker.compiled import devices, probing
+        from worker.compiled import devices, learner_probing, probing
 
-        return probing.prepare(spec, maker, pulse, trial, lanes, devices.set_up(grant.device))
+        given = spec, maker, pulse, trial, lanes, devices.set_up(grant.device)
+        if spec.policy.kind not in learners.KINDS:
+            return probing.prepare(*given)
+        told, made = learner_probing.prepare(*given)
+        return told, cast(Lanes, made)
     found = probe(spec, maker, pulse, trial, grant, lanes)
     return found, Lanes(spec, found.maker, found.lanes, fresh=found.fresh, grant=grant)
