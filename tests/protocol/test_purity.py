@@ -73,7 +73,7 @@ def test_the_protocol_brings_no_library_that_changes_arithmetic():
     loaded = modules_after(every)
     assert {"protocol", "numba", "numpy"} <= loaded
     assert not loaded & {"torch", "jax", "jaxlib", "gymnasium", "worker", "coordinator"}
-    # Where SciPy is installed, as with JAX, Numba asks for its version, and for nothing that computes.
+    # Where SciPy is installed, as with JAX, Numba asks for its version, for nothing that computes.
     computes = {"linalg", "special", "fft", "sparse", "stats", "optimize", "integrate", "signal"}
     assert not loaded & {f"scipy.{part}" for part in computes}
 
