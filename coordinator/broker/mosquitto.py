@@ -347,17 +347,21 @@ class _Child:
                 process_group=0,  # a Ctrl-C at the terminal is for us to answer first
             )
         _allow_open_files(server.pid)
-        watchdog = await asyncio.create_subprocess_exec(
-            "/bin/sh",
-            "-c",
-            _WATCHDOG,
-            str(server.pid),
-            str(folder),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.DEVNULL,
-            process_group=0,
-        )
+        try:
+            watchdog = await asyncio.create_subprocess_exec(
+                "/bin/sh",
+                "-c",
+                _WATCHDOG,
+                str(server.pid),
+                str(folder),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.DEVNULL,
+                stderr=asyncio.subprocess.DEVNULL,
+                process_group=0,
+            )
+        except BaseException:
+            await end(server)
+            raise
         child = cls(server, watchdog)
         try:
             await child._until_ready(log, said_before)
@@ -368,8 +372,8 @@ class _Child:
 
     async def stop(self) -> None:
         """End both, the watchdog first: it must not signal a process id that is reused."""
-        await _end(self._watchdog)
-        await _end(self.server)
+        await end(self._watchdog)
+        await end(self.server)
 
     async def _until_ready(self, log: Path, said_before: int) -> None:
         now = asyncio.get_running_loop().time
@@ -420,13 +424,15 @@ def _memory(process_id: int) -> int:
     return pages * resource.getpagesize()
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
+async def end(process: asyncio.subprocess.Process) -> None:
     """Ask a process to end, and make it end where it does not."""
     for signal_it in (process.terminate, process.kill):
         with contextlib.suppress(ProcessLookupError):
             signal_it()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(process.wait(), _STOP_SECONDS)
+            # `wait_for` of Python 3.11 loses a cancellation that comes as the process ends.
+            async with asyncio.timeout(_STOP_SECONDS):
+                await process.wait()
             return
 
 

@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -178,6 +179,35 @@ async def test_mosquitto_is_started_again_where_it_was(caplog: pytest.LogCapture
 
 
 @pytest.mark.usefixtures("installed")
+class Ending:
+    """A process that ends when it is told to, and not by a signal."""
+
+    def __init__(self) -> None:
+        self.ended = asyncio.get_running_loop().create_future()
+
+    def terminate(self) -> None:
+        """Stay."""
+
+    kill = terminate
+
+    async def wait(self) -> None:
+        await self.ended
+
+
+@pytest.mark.parametrize("steps", range(5))
+async def test_who_ends_a_process_can_be_cancelled_as_it_ends(steps: int) -> None:
+    """Else what keeps mosquitto running starts it again, after it was told to stop."""
+    process = Ending()
+    ending = asyncio.create_task(mosquitto.end(cast("asyncio.subprocess.Process", process)))
+    await asyncio.sleep(0.01)
+    process.ended.set_result(None)
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    if ending.cancel():
+        with pytest.raises(asyncio.CancelledError):
+            await ending
+
+
 async def test_mosquitto_logs_to_the_directory_and_leaves_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
