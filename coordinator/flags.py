@@ -27,8 +27,8 @@ Minimise = Annotated[
 Policy = Annotated[
     str | None,
     typer.Option(
-        help="linear, mlp (the default), gru, lstm, cnn, tabular, or a PyTorch module as "
-        "package.module:Class."
+        help="linear, mlp (the default), gru, lstm, cnn, tabular, a learner such as q-learning, or "
+        "a PyTorch module as package.module:Class."
     ),
 ]
 Hidden = Annotated[
