@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from protocol.allowance import Allowance
+from protocol.figures import printable
 
 LONGEST_LINE = 300
 LINES_PER_SECOND = 10.0
@@ -50,7 +51,7 @@ class Lines:
         if share.unsaid:
             self._tell(f"{share.unsaid:,} lines are left out")
             share.unsaid = 0
-        self._tell("".join(c if c.isprintable() else "?" for c in line[:LONGEST_LINE]))
+        self._tell(printable(line[:LONGEST_LINE]))
 
     def look(self, quiet: str) -> None:
         """Why nothing happens, empty while something does: told once, where it lasts."""

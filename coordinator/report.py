@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from coordinator.pool.confidence import margin
-from protocol.figures import shown
+from protocol.figures import shown, span
 
 State = Literal["running", "paused", "stopped", "ended", "interrupted", "silent", "not begun"]
 """`paused`: it waits, for its host or by its word; `stopped`: workers left, and it can be resumed;
@@ -89,10 +89,10 @@ def lines(report: Report, silence: str) -> list[str]:
         found.append(("learning rate", f"{report.learning_rate:.3g}"))
     if report.updates_per_minute is not None:
         found.append(("speed", f"{report.updates_per_minute:,.1f} updates/min"))
-    age = silence if report.update_age is None else f"{age_of(report.update_age)} ago"
+    age = silence if report.update_age is None else f"{span(report.update_age)} ago"
     found.append(("last update", age))
     if report.seconds is not None:
-        found.append(("led for", age_of(report.seconds)))
+        found.append(("led for", span(report.seconds)))
     if report.bytes is not None:
         found.append(("on disk", size_of(report.bytes)))
     return [f"{name:<14}{words}" for name, words in found]
@@ -107,7 +107,7 @@ def line(report: Report) -> str:
     if report.workers is not None:
         parts.append(f"{report.workers:,} workers")
     if report.update_age is not None:
-        parts.append(f"last update {age_of(report.update_age)} ago")
+        parts.append(f"last update {span(report.update_age)} ago")
     return "  ".join(parts)
 
 
@@ -123,7 +123,7 @@ def table(reports: Sequence[tuple[Report, str]]) -> str:
                 f"{report.version:,}",
                 "-" if report.centre is None else shown(report.centre),
                 "-" if report.target is None else shown(report.target),
-                "-" if report.update_age is None else f"{age_of(report.update_age)} ago",
+                "-" if report.update_age is None else f"{span(report.update_age)} ago",
                 "-" if report.bytes is None else size_of(report.bytes),
                 command or report.why,
             ]
@@ -133,14 +133,6 @@ def table(reports: Sequence[tuple[Report, str]]) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     )
-
-
-def age_of(seconds: float) -> str:
-    """A span of time in the unit that suits."""
-    for size, unit in ((86_400.0, "d"), (3600.0, "h"), (60.0, "min")):
-        if seconds >= 2.0 * size:
-            return f"{seconds / size:.0f} {unit}"
-    return f"{max(0.0, seconds):.0f} s"
 
 
 def size_of(size: int) -> str:

@@ -159,6 +159,7 @@ async def _over_broker(
 def _runs_at_broker(url: str, proxy: str | None, as_json: bool) -> None:
     from coordinator.over_broker import runs_at
     from protocol.address import join_line
+    from protocol.figures import printable
     from protocol.identity import fingerprint
     from protocol.surroundings import address_from_here
 
@@ -166,7 +167,7 @@ def _runs_at_broker(url: str, proxy: str | None, as_json: bool) -> None:
     found = []
     for here in asyncio.run(runs_at(address)):
         line = join_line(address.pinned_broker, here.run, fingerprint(here.host_key))
-        name = "".join(c if c.isprintable() else "?" for c in here.environment)
+        name = printable(here.environment)
         told = {"run": here.run, "state": here.state, "environment": name, "join": line}
         found.append(told)
     if as_json:

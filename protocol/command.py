@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from protocol.errors import ShoalError
+from protocol.figures import printable
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells have it."""
@@ -35,7 +36,7 @@ def run(app: Callable[..., Any], arguments: Sequence[str] | None = None) -> int:
 
 def _harmless(text: str) -> str:
     """Lines without control characters: an error may quote what strangers wrote."""
-    return "".join(c if c.isprintable() or c == "\n" else "?" for c in text)
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def _one_line(message: str, error: Exception, given: Sequence[str]) -> str:

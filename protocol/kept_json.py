@@ -6,6 +6,8 @@ from typing import TypeVar
 
 import msgspec
 
+from protocol.figures import printable
+
 T = TypeVar("T")
 LONGEST_MISTAKE = 200
 """Characters of what is wrong, which may repeat what lies there."""
@@ -24,4 +26,4 @@ def read_json(data: bytes | str, form: type[T]) -> T:
         return msgspec.json.decode(data, type=form)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         said = str(error)[:LONGEST_MISTAKE]
-        raise DamagedJson("".join(c if c.isprintable() else "?" for c in said)) from None
+        raise DamagedJson(printable(said)) from None

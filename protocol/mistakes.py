@@ -9,6 +9,8 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from protocol.figures import printable
+
 LONGEST_VALUE = 60
 """Characters of a wrong value, or of a wrong name, that are shown."""
 
@@ -38,8 +40,7 @@ def explain(message: str, raw: Mapping[str, Any], model: type[msgspec.Struct]) -
         model: what they should have been; a pattern's `description` says it in words.
     """
     # Names of fields may be a stranger's: whatever is in them, the line stays one line.
-    text = _explained(message, raw, model)
-    return "".join(character if character.isprintable() else "?" for character in text)
+    return printable(_explained(message, raw, model))
 
 
 def _explained(message: str, raw: Mapping[str, Any], model: type[msgspec.Struct]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from protocol.address import Address, AddressError, parse_address
+from protocol.figures import printable
 
 SERVICE = "_shoal._tcp.local."
 NETWORK = "SHOAL_LOCAL_NETWORK"
@@ -61,8 +62,7 @@ def heard(properties: Mapping[bytes, bytes | None]) -> Nearby | None:
         return None
     if address.run is None or address.fingerprint is None or address.user is not None:
         return None
-    shown = "".join(character if character.isprintable() else "?" for character in text[:100])
-    return Nearby(address, shown, properties.get(b"asks") == b"token")
+    return Nearby(address, printable(text[:100]), properties.get(b"asks") == b"token")
 
 
 def hush(loop: asyncio.AbstractEventLoop) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from protocol.address import parse_address
 from protocol.errors import ShoalError
+from protocol.figures import printable
 
 LARGEST_FILE = 64 * 1024
 """Bytes of a configuration."""
@@ -116,7 +117,7 @@ def read(
         table = tomllib.loads(text)
     except ValueError as error:  # an integer of thousands of digits among them
         raise ShoalError(
-            f"{where}: {_printable(str(error))}: a line is like cores = 2, a text is in quotes"
+            f"{where}: {printable(str(error))}: a line is like cores = 2, a text is in quotes"
         ) from None
     except RecursionError:
         raise ShoalError(f"{where} has values too deep in one another: it needs no level") from None
@@ -295,9 +296,5 @@ def _unknown(key: str, options: tuple[Option, ...]) -> str:
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    text = _printable(repr(value))
+    text = printable(repr(value))
     return text if len(text) <= LONGEST_VALUE else f"{text[: LONGEST_VALUE - 3]}..."
-
-
-def _printable(text: str) -> str:
-    return "".join(character if character.isprintable() else "?" for character in text)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal, Protocol, TextIO
 
-from worker.spans import shown
+from protocol.figures import printable, span
 from worker.view import View
 
 LIVE_EVERY = 0.5
@@ -50,7 +50,7 @@ def open_console(mode: Mode, stream: TextIO | None = None) -> Console:
 
 def harmless(text: str) -> str:
     """One line without control characters: much of what we show was written by strangers."""
-    shown = "".join(c if c.isprintable() else "?" for c in text.replace("\n", " "))
+    shown = printable(text.replace("\n", " "))
     return shown if len(shown) <= LONGEST_LINE else shown[: LONGEST_LINE - 3] + "..."
 
 
@@ -108,7 +108,7 @@ def _next(seconds: float | None) -> str:
     """When the next update comes, where that is worth a word."""
     if seconds is None:
         return ""
-    return f"; next in about {shown(seconds)}" if seconds >= 0.5 else "; the next is due"
+    return f"; next in about {span(seconds)}" if seconds >= 0.5 else "; the next is due"
 
 
 def short(value: float) -> str:

@@ -144,13 +144,13 @@ def policy(
 
 def described(report: Report) -> str:
     """A report in lines for a person."""
-    from worker import spans
+    from protocol.figures import span
     from worker.console import harmless, status_line
 
     rates = (report.evaluations_per_second, report.steps_per_second)
     run = f"in {report.run}" if report.run else "looks for a run"
     first = f"{report.name} (pid {report.pid}): {run} at {report.broker}"
-    for_long = f"for {spans.shown(report.seconds)}, as {report.worker}"
+    for_long = f"for {span(report.seconds)}, as {report.worker}"
     return f"{harmless(first)}, {harmless(for_long)}\n  {harmless(status_line(report.view, rates))}"
 
 

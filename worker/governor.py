@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from protocol.figures import span
 from worker.control import Request
 from worker.permission import Permission, Readings, Terms
-from worker.spans import shown
 from worker.view import View
 from worker.wishes import NOTHING, Wishes
 
@@ -71,5 +71,5 @@ class Governor:
             busy = paused or view.starting or bool(view.running)
             self._idle = 0.0 if busy else self._idle + passed
             if self._idle >= terms.exit_when_idle:
-                return f"idle for {shown(terms.exit_when_idle)} (--exit-when-idle)"
+                return f"idle for {span(terms.exit_when_idle)} (--exit-when-idle)"
         return ""

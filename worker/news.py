@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from protocol.authority import Announcement
+from protocol.figures import span
 from protocol.messages import Epoch
 from protocol.spec import RunSpec
 from worker.commands import Say
 from worker.evaluation.memory import shown
 from worker.presence import Presence
 from worker.replica import Replica
-from worker.spans import shown as shown_span
 
 SLOW_BROKER = 0.5
 """Seconds without an answer of the broker from where on that is worth a word."""
@@ -155,7 +155,7 @@ def ready(speed: float, lanes: Sequence[int], children: int, share: float, memor
 
 
 def _left(seconds: float) -> str:
-    return f"about {shown_span(seconds)} left" if seconds >= 0.5 else "a moment left"
+    return f"about {span(seconds)} left" if seconds >= 0.5 else "a moment left"
 
 
 def _percent(share: float) -> str:

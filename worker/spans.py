@@ -68,21 +68,6 @@ def until(text: str, option: str, local: datetime) -> Until:
     return Until(given, at=moment.timestamp())
 
 
-def shown(seconds: float) -> str:
-    """A span for people, in the two units that suit: `45 s`, `12 min`, `2 h 5 min`, `3 d 4 h`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes = whole // 60
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 24:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h" if hours else f"{days} d"
-
-
 def _span(text: str) -> float | None:
     if re.fullmatch(r"\d{1,9}(?:\.\d{1,3})?", text, re.ASCII):
         return float(text)

@@ -33,6 +33,7 @@ from coordinator.broker import packets
 from coordinator.broker.limits import BrokerLimits
 from coordinator.broker.packets import OutgoingPublish, PacketRefused, Publish
 from coordinator.broker.rules import Rules
+from protocol.figures import printable
 
 _CHUNK_BYTES = 16 * 1024
 """Read at once from a socket: bounds how long one flooding client holds the event loop."""
@@ -146,9 +147,8 @@ class Complaints:
         if now < self._silent_until:
             self._unsaid += 1
             return
-        printable = "".join(c if c.isprintable() else "?" for c in text[:200])
         more = f" (and {self._unsaid} warnings before it)" if self._unsaid else ""
-        _log.warning("broker: %s%s", printable, more)
+        _log.warning("broker: %s%s", printable(text[:200]), more)
         self._silent_until = now + 1.0
         self._unsaid = 0
 

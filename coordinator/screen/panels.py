@@ -10,7 +10,7 @@ from rich.text import Text
 from coordinator.pool.confidence import margin
 from coordinator.screen.history import History
 from coordinator.screen.text import between, fit, harmless, items, row
-from protocol.figures import shown
+from protocol.figures import shown, span
 
 if TYPE_CHECKING:
     from coordinator.overview import BatchView, CentreView, Overview, WorkerView
@@ -35,7 +35,7 @@ def header(overview: Overview, width: int, plain: bool) -> Text:
     return between(
         width,
         [(overview.run, "bold"), (about, "")],
-        [(state, f"bold {colour}"), (f" {duration(overview.seconds)}", "")],
+        [(state, f"bold {colour}"), (f" {span(overview.seconds)}", "")],
     )
 
 
@@ -138,19 +138,6 @@ def title(words: str, width: int, plain: bool) -> Text:
     """A line that begins a part."""
     rule = ("-" if plain else "─") * max(0, width - len(words) - 1)
     return row(width, (f"{words} {rule}", "dim"))
-
-
-def duration(seconds: float) -> str:
-    """A span of time in two units at most."""
-    left = max(0, int(seconds))
-    days, left = divmod(left, 86_400)
-    hours, left = divmod(left, 3600)
-    minutes, left = divmod(left, 60)
-    if days:
-        return f"{days} d {hours} h"
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {left} s" if minutes else f"{left} s"
 
 
 def _columns(width: int) -> list[tuple[str, str, int, bool]]:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol.errors import ShoalError
-from worker.spans import LONGEST, seconds_of, shown, until
+from worker.spans import seconds_of, until
 
 EVENING = datetime(2026, 11, 30, 18, 0, 0)
 
@@ -79,21 +79,3 @@ def test_any_text_is_read_or_refused(text: str) -> None:
             read()
         except ShoalError as error:
             assert "\n" not in str(error)
-
-
-@pytest.mark.parametrize(
-    ("seconds", "words"),
-    [
-        (0, "0 s"),
-        (59.4, "59 s"),
-        (60, "1 min"),
-        (3599, "59 min"),
-        (3600, "1 h"),
-        (7500, "2 h 5 min"),
-        (86400, "1 d"),
-        (273600, "3 d 4 h"),
-        (LONGEST, "366 d"),
-    ],
-)
-def test_spans_are_shown_in_two_units(seconds: float, words: str) -> None:
-    assert shown(seconds) == words
