@@ -7,7 +7,6 @@ import fcntl
 import hashlib
 import json
 import math
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from coordinator import board, holder
 from coordinator.board import Board
+from coordinator.metrics_file import METRICS, mend
 from coordinator.wanted import WANTED
 from protocol import spec as run_spec
 from protocol.disk import write_whole
@@ -40,7 +40,7 @@ _FILES = (
     "secret",
     "broker.json",
     "spec.toml",
-    "metrics.jsonl",
+    METRICS,
     "policy.safetensors",
     "best.safetensors",
     "log.sqlite",
@@ -61,8 +61,6 @@ SNAPSHOTS = "snapshots"
 DIGEST_BYTES = 16
 SNAPSHOTS_KEPT = 3
 """The newest ones, beside that of the version that the log begins with and all before it."""
-LONGEST_LINE = 64 * 1024
-"""Bytes of a line of metrics at most: so far back the end of the last whole one is looked for."""
 
 
 class DirectoryError(ShoalError):
@@ -154,7 +152,7 @@ class RunDirectory:
                     "give the directory of a run that Shoal made"
                 )
             holder.take(path)
-            _mend(path / "metrics.jsonl")
+            mend(path)
             directory = cls(path, run, lock, begun=True)
             undo.pop_all()
         return directory
@@ -191,7 +189,7 @@ class RunDirectory:
 
     @property
     def _metrics_path(self) -> Path:
-        return self.path / "metrics.jsonl"
+        return self.path / METRICS
 
     @property
     def _secret_path(self) -> Path:
@@ -313,16 +311,6 @@ class RunDirectory:
             self._metrics.flush()
         self._board.add(values)
 
-    def latest_update(self) -> dict[str, Any]:
-        """The last line of metrics about an update; empty where there is none."""
-        with contextlib.suppress(OSError):
-            for line in reversed(_tail(self._metrics_path).splitlines()):
-                with contextlib.suppress(DamagedJson):
-                    values = read_json(line, dict[str, Any])
-                    if values.get("kind") == "update":
-                        return values
-        return {}
-
     def write_policy(
         self,
         path: Path,
@@ -431,22 +419,6 @@ def _explained(path: Path, problem: str, remedy: str = "") -> Iterator[None]:
         raise DirectoryError(
             f"the run directory {path} {problem} ({error.strerror or error}): {remedy}"
         ) from None
-
-
-def _tail(file: Path) -> bytes:
-    """The last LONGEST_LINE bytes."""
-    with file.open("rb") as opened:
-        opened.seek(max(0, opened.seek(0, os.SEEK_END) - LONGEST_LINE))
-        return opened.read()
-
-
-def _mend(metrics: Path) -> None:
-    """Take away the end of a line that its writer did not live to finish."""
-    with contextlib.suppress(FileNotFoundError):
-        tail = _tail(metrics)
-        torn = len(tail) - tail.rfind(b"\n") - 1
-        if torn:
-            os.truncate(metrics, metrics.stat().st_size - torn)
 
 
 def _finite(value: Any) -> Any:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import Any
 
 from coordinator import log as update_log
 from coordinator.directory import known_spec
 from coordinator.holder import holder
 from coordinator.log import LogReader, UpdateRow
-from coordinator.metrics_file import amended, last_lines
+from coordinator.metrics_file import amended, latest_update
 from coordinator.report import Report, state_of
 from protocol.envelope import peek_signed
 from protocol.errors import ShoalError
@@ -21,7 +20,6 @@ from protocol.topics import RUN_PATTERN
 
 RECENT = 20
 """Updates whose pace is told."""
-METRICS_BYTES = 256 << 10
 MOST_RUNS = 1000
 """Directories that are looked into."""
 
@@ -141,8 +139,5 @@ def _pace(rows: list[UpdateRow]) -> float | None:
 
 
 def _members_mean(directory: Path) -> float | None:
-    lines: list[dict[str, Any]] = last_lines(directory, METRICS_BYTES)
-    for line in reversed(lines):
-        if line.get("kind") == "update" and isinstance(line.get("mean_return"), int | float):
-            return float(line["mean_return"])
-    return None
+    mean = latest_update(directory).get("mean_return")
+    return float(mean) if isinstance(mean, int | float) else None

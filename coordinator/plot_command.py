@@ -99,25 +99,19 @@ def told(path: Path) -> tuple[str, str, list[dict[str, Any]]]:
     """
     from msgspec.structs import replace
 
+    from coordinator.metrics_file import METRICS, all_lines
     from protocol import spec as run_spec
     from protocol.errors import ShoalError
-    from protocol.kept_json import DamagedJson, read_json
 
-    described, metrics = path / "spec.toml", path / "metrics.jsonl"
     try:
-        text = metrics.read_text(encoding="utf-8", errors="replace")
+        lines = list(all_lines(path))
     except OSError as error:
         raise ShoalError(
-            f"{metrics} can't be read ({error.strerror or error}): give the directory of a run"
+            f"{path / METRICS} can't be read ({error.strerror or error}): give the directory of a "
+            "run"
         ) from None
-    spec = run_spec.parse(run_spec.load(described))
+    spec = run_spec.parse(run_spec.load(path / "spec.toml"))
     alike = replace(spec, seed=0, name="any")
-    lines = []
-    for line in text.splitlines():
-        try:
-            lines.append(read_json(line, dict[str, Any]))
-        except DamagedJson:  # the last one, of a host that was killed
-            continue
     return run_spec.to_bytes(alike).hex(), path.resolve().name, lines
 
 

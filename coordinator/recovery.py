@@ -11,6 +11,7 @@ from typing import NamedTuple
 from coordinator import log as update_log
 from coordinator.directory import RunDirectory
 from coordinator.log import DamagedError, EvaluationRow, LogReader, UpdateLog, UpdateRow
+from coordinator.metrics_file import latest_update
 from coordinator.pool import acceptance
 from coordinator.pool.acceptance import BEGINNING, Standing
 from coordinator.pool.confidence import lowest
@@ -316,7 +317,7 @@ def _judged(spec: RunSpec, row: EvaluationRow) -> CentreJudged:
 
 
 def _progress(state: State, judged: Sequence[CentreJudged], directory: RunDirectory) -> Progress:
-    metrics = directory.latest_update()
+    metrics = latest_update(directory.path)
     mean, wire_bytes = metrics.get("mean_return"), metrics.get("wire_bytes")
     return Progress(
         version=state.version,

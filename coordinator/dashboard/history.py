@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Generic, TypeVar
 
 from coordinator.dashboard.published import finite, half_width
@@ -101,17 +101,6 @@ class History:
     def event(self, moment: float, line: str) -> None:
         """Something happened."""
         self.events.add((round(moment, 1), line[:LONGEST_EVENT]))
-
-    def read(self, lines: Iterable[bytes]) -> None:
-        """The lines of a `metrics.jsonl`; what can't be read of it is left out."""
-        import msgspec
-
-        decode = msgspec.json.Decoder(dict[str, Any]).decode
-        for line in lines:
-            try:
-                self.metrics(decode(line.replace(b"NaN", b"null").replace(b"Infinity", b"null")))
-            except msgspec.DecodeError:
-                continue
 
     def _update(self, line: Mapping[str, Any]) -> None:
         self.members.add(

@@ -25,6 +25,7 @@ from coordinator.dashboard.options import Choice
 from coordinator.dashboard.ordering import Said, ordered
 from coordinator.dashboard.pages import Desk, Pages
 from coordinator.dashboard.published import Aliases
+from coordinator.metrics_file import all_lines
 from coordinator.overview import Overview
 from protocol.errors import ShoalError
 
@@ -177,8 +178,9 @@ class Dashboard:
 
     def _read_past(self) -> None:
         """What metrics the run has so far."""
-        with contextlib.suppress(OSError), (self._directory / "metrics.jsonl").open("rb") as lines:
-            self._history.read(lines)
+        with contextlib.suppress(OSError):
+            for line in all_lines(self._directory):
+                self._history.metrics(line)
 
     # What pages are told.
 

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file
 
 from coordinator.directory import BrokerChoice, DirectoryError, RunDirectory
 from coordinator.log import UpdateLog
+from coordinator.metrics_file import latest_update
 from protocol import spec as run_spec
 from tests.coordinator.runs import spec_of
 
@@ -85,7 +86,7 @@ def test_directory_is_opened_again(directory: RunDirectory) -> None:
     directory.close()
     again = RunDirectory.open(directory.path)
     assert (again.run, again.read_spec(), again.read_secret()) == (RUN, spec_of(), bytes(32))
-    assert again.latest_update() == {"kind": "update", "version": 1}
+    assert latest_update(again.path) == {"kind": "update", "version": 1}
     again.discard()
     assert (directory.path / "spec.toml").exists(), "a run that was begun is never thrown away"
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 import shoal
 from coordinator import orders
 from coordinator.directory import RunDirectory
-from coordinator.metrics_file import amended
 from coordinator.orders import Pause, Stop
 from coordinator.over_broker import BEAT_WITHIN, Heard
 from coordinator.report import Report, State, line, lines, size_of, state_of, table
@@ -228,7 +227,7 @@ def test_a_report_has_a_unit_for_each_figure() -> None:
         "402.6 +- 63.0 (version 1230, 10 episodes)",
         "81.2 updates/min",
         "3 s ago",
-        "13 min",
+        "12 min",
         "1.23 MB",
         "256 members an update",
         "learning rate 0.05",
@@ -367,13 +366,3 @@ def test_garbage_is_nothing(kind: str, payload: bytes) -> None:
         run.heard.hear(f"shoal/1/{run.run}/{kind}", payload, 101.0)
     except WireError:
         assert run.heard.report(101.0) == before
-
-
-def test_settings_that_were_changed_are_told_as_they_hold(tmp_path: Path) -> None:
-    assert amended(tmp_path) == {}
-    (tmp_path / "metrics.jsonl").write_text(
-        '{"kind": "update", "version": 1, "amendments": {"stop.target": 480.0}}\n'
-        '{"kind": "update", "version": 2}\n{"amendments": torn\n{"amendments": {"a": "b"}}\n'
-        '{"kind": "update", "amendments": {"strategy.population": 512, "stop.target": 490.0}}\n'
-    )
-    assert amended(tmp_path) == {"stop.target": 490.0, "strategy.population": 512.0}

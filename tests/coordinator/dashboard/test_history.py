@@ -48,10 +48,3 @@ def test_lines_of_metrics_become_points_and_rows() -> None:
     ((version, _, mean, half, episodes),) = history.centres.thinned
     assert (version, mean, episodes) == (2, 30.0, 100) and 0.9 < half < 1.1
     assert [row["version"] for row in history.updates.since(0)[1]] == [1, 2]
-
-
-def test_the_past_of_a_run_that_goes_on_is_read_though_lines_are_damaged() -> None:
-    history = History()
-    lines = [b'{"kind": "update", "version": 1, "mean_return": NaN}\n', b'{"kind": "upd', b"\xff\n"]
-    history.read([*lines, b'{"kind": "update", "version": 2, "mean_return": 3.5}\n', b"[]\n"])
-    assert [point[0] for point in history.members.thinned] == [1, 2]
