@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self
 from protocol.address import Address
 from protocol.clock import now
 from protocol.errors import ShoalError
+from protocol.exit_codes import DONE, REPEATED
 from protocol.identity import Identity
 
 if TYPE_CHECKING:
@@ -32,10 +33,6 @@ FIRST_PAUSE, LONGEST_PAUSE = 1.0, 60.0
 """Seconds before one that ended is started again: each time twice as many."""
 GOOD_AFTER = 30.0
 """Seconds for which one must have lived before that begins anew."""
-LEFT = 0
-"""Exit code of a worker whose run has ended, or that somebody told to leave."""
-FOR_GOOD = (2, 3, 4)
-"""Exit codes of mistakes that a new start repeats: wrong use, this version, no environment."""
 
 
 def wanted(text: str, cores: int) -> int:
@@ -235,11 +232,11 @@ class LocalWorkers:
             if worker.unwanted:
                 return
             name = f"{self._way.name}-{worker.number}"
-            if code == LEFT:
+            if code == DONE:
                 self._say(f"{name} has left")
                 break
             why = f"{name} ended ({_how(code)}): {worker.last_words() or f'see {worker.log}'}"
-            if code in FOR_GOOD:
+            if code in REPEATED:
                 self._say(f"{why}; it is not started again")
                 break
             failures = 1 if now() - began >= GOOD_AFTER else failures + 1

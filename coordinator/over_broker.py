@@ -16,6 +16,7 @@ from protocol.authority import Announcement, read_epoch
 from protocol.clock import now
 from protocol.envelope import open_plain, plain
 from protocol.errors import ShoalError
+from protocol.exit_codes import UNREACHABLE
 from protocol.identity import Identity, fingerprint, new_session
 from protocol.link import Link, client_id
 from protocol.messages import Beat, Here, Judged, Update, Who
@@ -33,7 +34,7 @@ MOST_UPDATES = 64
 class NobodyError(ShoalError):
     """Nobody has ever announced the run there."""
 
-    exit_code = 5
+    exit_code = UNREACHABLE
 
 
 class Heard:

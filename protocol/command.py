@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from protocol.errors import ShoalError
+from protocol.exit_codes import INTERRUPTED, WRONG_USE
 from protocol.figures import printable
-
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, as shells have it."""
 
 
 def run(app: Callable[..., Any], arguments: Sequence[str] | None = None) -> int:
@@ -30,7 +28,7 @@ def run(app: Callable[..., Any], arguments: Sequence[str] | None = None) -> int:
             raise
         if message():  # else the help was shown, and says it all
             print(f"error: {_one_line(message(), error, given)}", file=sys.stderr)
-        return int(getattr(error, "exit_code", 2))
+        return int(getattr(error, "exit_code", WRONG_USE))
     return code if isinstance(code, int) else 0
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from protocol.exit_codes import WRONG_USE
+
 
 class ShoalError(Exception):
     """A mistake that its reader can mend; the command line prints it and exits with `exit_code`."""
 
-    exit_code = 2
+    exit_code = WRONG_USE

@@ -13,9 +13,6 @@ from worker.serving import Discard, Freeze, Keep
 if TYPE_CHECKING:
     from worker.following import Point
 
-LEFT, NO_ENVIRONMENT, FORBIDDEN, SENT_AWAY = 0, 4, 5, 6
-"""Exit codes; 2, 3 and 5 belong to errors."""
-
 
 @dataclass(frozen=True, slots=True)
 class Send:

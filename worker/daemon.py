@@ -13,6 +13,7 @@ from protocol import topics
 from protocol.address import Address
 from protocol.clock import now
 from protocol.errors import ShoalError
+from protocol.exit_codes import DONE, UNREACHABLE
 from protocol.identity import Identity, new_session
 from protocol.link import FatalLinkError, Link, Will, client_id
 from protocol.spec import RunSpec
@@ -58,7 +59,7 @@ EPOCH_WITHIN = 10.0
 class UnreachableError(ShoalError):
     """No broker, or nobody who leads the run, and we were told not to wait."""
 
-    exit_code = 5
+    exit_code = UNREACHABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ class Daemon:
                         life.result()
                 raise AssertionError("the link ended before the session")
             leave = self._over.result()
-            self._console.say(leave.text, warning=leave.code != commands.LEFT)
+            self._console.say(leave.text, warning=leave.code != DONE)
             return leave.code
         except FatalLinkError as error:
             raise UnreachableError(str(error)) from None
@@ -163,14 +164,14 @@ class Daemon:
         if self._stops > 1:
             self.terminate()
         elif self.session is None:
-            self._obey(commands.Leave(commands.LEFT, "left"))
+            self._obey(commands.Leave(DONE, "left"))
         else:
             self._do(self.session.finish(now()))
 
     def terminate(self) -> None:
         """SIGTERM: hand everything back and leave at once."""
         if self.session is None:
-            self._obey(commands.Leave(commands.LEFT, "left"))
+            self._obey(commands.Leave(DONE, "left"))
         else:
             self._do(self.session.hand_back(now()))
 
@@ -185,7 +186,7 @@ class Daemon:
         """Pause, go on, or leave."""
         if self.session is None:
             if course.leave:
-                self._obey(commands.Leave(commands.LEFT, f"{course.leave}: left"))
+                self._obey(commands.Leave(DONE, f"{course.leave}: left"))
         elif course.leave:
             self._do(self.session.finish(now(), course.leave))
         else:

@@ -11,6 +11,7 @@ from protocol import topics
 from protocol.address import Address, join_line
 from protocol.envelope import plain
 from protocol.errors import ShoalError
+from protocol.exit_codes import UNREACHABLE
 from protocol.identity import Identity, fingerprint, new_session
 from protocol.link import Link, client_id
 from protocol.messages import Who
@@ -30,7 +31,7 @@ class SeveralRunsError(ShoalError):
 class NoRunError(ShoalError):
     """No run is here, and we were told not to wait for one."""
 
-    exit_code = 5
+    exit_code = UNREACHABLE
 
 
 class Runs(RunsHere):

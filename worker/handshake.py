@@ -8,6 +8,7 @@ import re
 from protocol.authority import RUN_KEY, Announcement, Authority, precedence, read_epoch
 from protocol.envelope import open_signed
 from protocol.errors import ShoalError
+from protocol.exit_codes import UNREACHABLE, UNSUITABLE
 from protocol.greeting import CLIENT_VERSION, Greeting
 from protocol.identity import Entropy, Identity, fingerprint
 from protocol.messages import AnyMessage, Epoch, Update
@@ -18,13 +19,13 @@ from protocol.spec import PROTOCOL_VERSION, RunSpec, SpecError, from_bytes
 class UnsuitableError(ShoalError):
     """A run that this version of the worker can't take part in."""
 
-    exit_code = 3
+    exit_code = UNSUITABLE
 
 
 class WrongLineError(ShoalError):
     """The join line names another key than the one that the run's name was made from."""
 
-    exit_code = 5
+    exit_code = UNREACHABLE
 
 
 class Handshake(Greeting):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
-FATAL = (2, 3, 4, 6)
-"""Exit codes that are for a person to look at: to try again would not help."""
+from protocol.exit_codes import REPEATED, SENT_AWAY
+
+FATAL = (*REPEATED, SENT_AWAY)
+"""What is for a person to look at: to try again would not help."""
 SYSTEM_HOME = "/var/lib/shoal"
 HIDDEN = ("/home/", "/root/", "/run/user/")
 """What `ProtectHome=yes` hides from a unit."""

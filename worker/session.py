@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from protocol import topics
 from protocol.envelope import Wrapping, open_plain, peek_signed, wrapping_of
+from protocol.exit_codes import DONE, NO_ENVIRONMENT, SENT_AWAY, UNREACHABLE
 from protocol.greeting import Introduction
 from protocol.identity import worker_id
 from protocol.messages import (
@@ -43,10 +44,6 @@ from protocol.messages import (
 from protocol.packing import WireError
 from worker import news, replica, serving
 from worker.commands import (
-    FORBIDDEN,
-    LEFT,
-    NO_ENVIRONMENT,
-    SENT_AWAY,
     Command,
     Leave,
     StartEvaluation,
@@ -305,7 +302,7 @@ class Session:
         if self.workload is not None and held:
             self._do(self.workload.hand_back(held, LEAVING, now), now)
         else:
-            self._leave(LEFT, "left")
+            self._leave(DONE, "left")
         return self._pump(now)
 
     # What is seen.
@@ -399,7 +396,7 @@ class Session:
         back = self._presence.show(now)
         if epoch.state in ("finished", "stopped"):
             why = f": {epoch.reason}" if epoch.reason else ""
-            self._leave(LEFT, f"the run {epoch.run} is {epoch.state}{why}")
+            self._leave(DONE, f"the run {epoch.run} is {epoch.state}{why}")
             return
         if known is None:
             if misfit := self.settings.limits.misfit(spec):
@@ -566,7 +563,7 @@ class Session:
             return
         again = self._trial.welcomed(welcome.heard)
         if self._trial.verdict:
-            self._leave(FORBIDDEN, self._trial.verdict)
+            self._leave(UNREACHABLE, self._trial.verdict)
             return
         news = self._presence.welcome(now)
         if again:
@@ -722,7 +719,7 @@ class Session:
             return
         if self.workload is not None:
             self._do(self.workload.give_up(held, "handed-back", LEAVING, now), now)
-        self._leave(LEFT, words)
+        self._leave(DONE, words)
 
     def _leave(self, code: int, text: str) -> None:
         if not self.over:

@@ -11,6 +11,7 @@ from protocol.address import Address
 from protocol.clock import now
 from protocol.envelope import plain
 from protocol.errors import ShoalError
+from protocol.exit_codes import UNREACHABLE
 from protocol.identity import Identity, new_session
 from protocol.link import Link, client_id
 from protocol.messages import Epoch, Here, Who
@@ -27,13 +28,13 @@ ASK_EVERY = 2.0
 class NoAnswerError(ShoalError):
     """The broker can't be reached."""
 
-    exit_code = 5
+    exit_code = UNREACHABLE
 
 
 class SilentRunError(ShoalError):
     """Nobody announced the run."""
 
-    exit_code = 5
+    exit_code = UNREACHABLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,9 +14,10 @@ from dataclasses import replace
 
 from protocol.address import Address
 from protocol.errors import ShoalError
+from protocol.exit_codes import NO_ENVIRONMENT, SENT_AWAY, UNREACHABLE
 from protocol.identity import Identity
 from protocol.link import FatalLinkError
-from worker import commands, preflight
+from worker import preflight
 from worker.console import harmless
 from worker.daemon import Daemon, Settings, UnreachableError
 from worker.findings import Finding
@@ -35,9 +36,9 @@ REASONS = {
     "subscription": "topics",
 }
 CODES = {
-    commands.NO_ENVIRONMENT: "environment",
-    commands.FORBIDDEN: "topics",
-    commands.SENT_AWAY: "admission",
+    NO_ENVIRONMENT: "environment",
+    UNREACHABLE: "topics",
+    SENT_AWAY: "admission",
 }
 
 

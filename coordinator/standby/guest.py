@@ -5,6 +5,7 @@ from __future__ import annotations
 from protocol.authority import Authority, read_epoch
 from protocol.entrust import open_secret
 from protocol.errors import ShoalError
+from protocol.exit_codes import UNSUITABLE
 from protocol.greeting import STANDBY, Greeting, Introduction
 from protocol.identity import Identity, fingerprint, new_session
 from protocol.messages import Entrust
@@ -17,7 +18,7 @@ INTRODUCTION = Introduction(name=STANDBY, device=STANDBY)
 class UnsuitableError(ShoalError):
     """A run that this version can't follow."""
 
-    exit_code = 3
+    exit_code = UNSUITABLE
 
 
 class Guest(Greeting):

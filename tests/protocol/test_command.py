@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import typer
 
-from protocol.command import INTERRUPTED, run
+from protocol.command import run
 from protocol.errors import ShoalError
+from protocol.exit_codes import INTERRUPTED
 
 app = typer.Typer(pretty_exceptions_enable=False, add_completion=False)
 
