@@ -9,9 +9,10 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coordinator.child import end
 from coordinator.dashboard.opening import Beside
 from coordinator.host import Run, join_command, load
-from coordinator.local import LocalWorkers, Way, stop
+from coordinator.local import STOP, LocalWorkers, Way
 from coordinator.progress import Outcome
 from protocol.address import parse_address
 from protocol.errors import ShoalError
@@ -84,7 +85,7 @@ async def demo(
                 await local.let_go()
             return outcome
     finally:
-        await stop(broker_process)
+        await end(broker_process, STOP)
 
 
 async def _start_broker(kind: str, logs: Path) -> tuple[Process, str]:
@@ -102,7 +103,7 @@ async def _start_broker(kind: str, logs: Path) -> tuple[Process, str]:
         line = ""
     words = line.split()
     if not words or not words[-1].startswith("mqtt"):
-        await stop(process)
+        await end(process, STOP)
         reason = (logs / "broker.log").read_text(errors="replace").strip()[-300:]
         raise ShoalError(f"the broker did not start: {reason or 'see ' + str(logs)}")
     return process, words[-1]

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from coordinator.child import end
 from protocol.address import Address
 from protocol.clock import now
 from protocol.errors import ShoalError
@@ -256,28 +257,12 @@ class LocalWorkers:
         worker.unwanted = True
         process = worker.process
         if process is not None and process.returncode is None:
-            await stop(process)
+            await end(process, STOP)
         if worker.keeping is not None:
             worker.keeping.cancel()
             await asyncio.gather(worker.keeping, return_exceptions=True)
         if worker.process is not None and worker.process is not process:
-            await stop(worker.process)  # it was just being started again
-
-
-async def stop(process: Process) -> None:
-    """End a child process that we started: asked to first, then made to."""
-    if process.stdin is not None:
-        process.stdin.close()
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-    try:
-        async with asyncio.timeout(STOP):
-            await process.wait()
-    except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+            await end(worker.process, STOP)  # it was just being started again
 
 
 def _how(code: int) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from coordinator.child import end
 from protocol.film import FRAME, HEAD, LARGEST, NEWS
 
 MODULE = "worker.stream_frames"
@@ -143,18 +144,7 @@ def _part(frame: bytes) -> bytes:
 
 
 async def _end(process: Process) -> None:
-    """It ends with its input; else by force."""
-    if process.stdin is not None:
-        process.stdin.close()
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
-            process.terminate()
-    try:
-        async with asyncio.timeout(END_SECONDS):
-            await process.wait()
-    except TimeoutError:
-        process.kill()
-        await process.wait()
+    await end(process, END_SECONDS)
     # What is in the pipe is read, for only then its transport is closed; a child of the process's
     # may hold it open.
     assert process.stdout is not None
