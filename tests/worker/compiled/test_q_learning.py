@@ -38,7 +38,7 @@ def trained(
     learner: Learner, hyperparameters: Hyperparameters, keys: Any, steps: int, cut: int = 0
 ) -> Agents:
     """Agents after so many steps; in two goes, where `cut` says where."""
-    agents = learner.begin(hyperparameters, keys)
+    agents = jax.jit(learner.begin)(hyperparameters, keys)
     for first, last in ((0, cut), (cut, steps)) if cut else ((0, steps),):
         span = jnp.uint32(first), jnp.uint32(last - first)
         agents = trainer(learner)(agents, hyperparameters, keys, *span)
@@ -213,7 +213,8 @@ def test_trials_play_what_was_learned_and_count_so_many_episodes() -> None:
     keys = bits.keys(jnp.uint32(3), 32)
     agents = trained(learner, given(32), keys, 3000)
     play = jax.jit(learner.play)
-    trial = play(learner.trial(agents, keys, 5), keys, jnp.uint32(3000), jnp.uint32(7))
+    begin = jax.jit(learner.trial, static_argnums=2)
+    trial = play(begin(agents, keys, 5), keys, jnp.uint32(3000), jnp.uint32(7))
     assert (np.asarray(trial.left) > 0).all()
     trial = play(trial, keys, jnp.uint32(3007), jnp.uint32(60))
     np.testing.assert_array_equal(trial.left, 0)
@@ -238,7 +239,7 @@ def test_who_never_finds_the_goal_is_cut_in_a_trial() -> None:
 
 def words(many: int, number: int) -> jax.Array:
     """So many words of as many keys."""
-    return bits.words(bits.keys(jnp.uint32(6), many), jnp.uint32(number))
+    return jax.jit(bits.words)(bits.keys(jnp.uint32(6), many), jnp.uint32(number))
 
 
 def shares(actions: jax.Array, many: int = 4) -> NDArray[np.float64]:
@@ -251,27 +252,30 @@ def of(*values: float) -> list[jax.Array]:
 
 
 def test_of_equally_good_actions_each_is_as_likely() -> None:
-    chosen = shares(exploring.best(of(1.0, 3.0, 3.0, 3.0), words(40_000, 1)))
+    chosen = shares(jax.jit(exploring.best)(of(1.0, 3.0, 3.0, 3.0), words(40_000, 1)))
     np.testing.assert_allclose(chosen, [0.0, 1 / 3, 1 / 3, 1 / 3], atol=0.01)
 
 
 def test_epsilon_is_the_share_of_actions_drawn_from_all() -> None:
     epsilon = jnp.full(40_000, 0.4, jnp.float32)
     drawn = words(40_000, 1), words(40_000, 2)
-    chosen = shares(exploring.greedily(of(0.0, 2.0, 2.0, -1.0), epsilon, *drawn))
+    chosen = shares(jax.jit(exploring.greedily)(of(0.0, 2.0, 2.0, -1.0), epsilon, *drawn))
     np.testing.assert_allclose(chosen, [0.1, 0.4, 0.4, 0.1], atol=0.01)
 
 
 def test_softmax_draws_by_its_probabilities() -> None:
     temperature = jnp.full(40_000, 0.5, jnp.float32)
-    chosen = shares(exploring.softly(of(0.0, 0.5, 1.0, -50.0), temperature, words(40_000, 1)))
+    chosen = shares(
+        jax.jit(exploring.softly)(of(0.0, 0.5, 1.0, -50.0), temperature, words(40_000, 1))
+    )
     expected = np.exp([0.0, 1.0, 2.0, -100.0]) / np.exp([0.0, 1.0, 2.0, -100.0]).sum()
     np.testing.assert_allclose(chosen, expected, atol=0.01)
 
 
 def test_words_are_spread_over_keys_and_numbers() -> None:
     keys = bits.keys(jnp.uint32(6), 64)
-    table = np.stack([np.asarray(bits.words(keys, jnp.uint32(n))) for n in range(256)])
+    every = jax.vmap(bits.words, in_axes=(None, 0))
+    table = np.asarray(jax.jit(every)(keys, jnp.arange(256, dtype=jnp.uint32)))
     assert np.unique(table).size > 0.999 * table.size
     ones = np.unpackbits(table.view(np.uint8)).reshape(-1, 32).mean(axis=0)
     np.testing.assert_allclose(ones, 0.5, atol=0.02)
