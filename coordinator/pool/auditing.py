@@ -291,6 +291,20 @@ class Auditing:
         if trial is not None:
             trial.add(mine)
 
+    def is_trial(self, lease: Lease) -> bool:
+        """Whether what is leased is there to see whether its worker tells the truth."""
+        check = self.checks.of(lease)
+        return check is not None and check.trial is not None
+
+    def brought_nothing(self, event: Arrived, lease: Lease) -> bool:
+        """Whether this is of a trial, and all of it fails that did not for somebody else."""
+        if not event.failed or not np.isnan(event.returns).all():
+            return False
+        check = self.checks.of(lease)
+        if check is None or check.trial is None:
+            return False
+        return check.trial.has_returns(event.first, event.first + event.count)
+
     def _agree(self, mine: Answer, theirs: Answer) -> Comparison | None:
         """What a comparison with what is checked shows, where they confirm each other."""
         if self.trust.standing(theirs.worker) == "banned":

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import islice
 
+import numpy as np
+
 from coordinator.pool.work import Lease, Work
 from coordinator.trust import Answer, Dispute
 from protocol.messages import TaskKind
@@ -33,9 +35,14 @@ class Tried:
         self.asked.update(answer.worker for answer in self.answers)
 
     def add(self, answer: Answer) -> None:
-        """Compare the next ones with this as well."""
-        if len(self.answers) < MOST_ANSWERS:
+        """Compare the next ones with this as well, if it says anything."""
+        if len(self.answers) < MOST_ANSWERS and not np.isnan(answer.returns).all():
             self.answers.append(answer)
+
+    def has_returns(self, first: int, end: int) -> bool:
+        """Whether somebody returned any of the units `[first, end)`."""
+        rows = (a.returns[max(0, first - a.first) : max(0, end - a.first)] for a in self.answers)
+        return not all(np.isnan(each).all() for each in rows)
 
 
 @dataclass(eq=False, slots=True)

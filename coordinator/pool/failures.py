@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from coordinator.pool.auditing import Auditing
 from coordinator.pool.batches import Batches
 from coordinator.pool.course import Course
 from coordinator.pool.evaluations import Evaluations
-from coordinator.pool.events import Command, Happened, Refused, SessionId
+from coordinator.pool.events import Arrived, Command, Happened, Refused, SessionId
 from coordinator.pool.leases import Leases
 from coordinator.pool.ranges import NO_BLAME, Blame
 from coordinator.pool.roster import Roster, Session
@@ -34,6 +35,7 @@ class Failures:
         leases: Leases,
         batches: Batches,
         evaluations: Evaluations,
+        auditing: Auditing | None,
         commands: list[Command],
     ) -> None:
         """All parts are the pool's own, shared with it; `commands` takes what is to be done."""
@@ -42,6 +44,7 @@ class Failures:
         self._leases = leases
         self._batches = batches
         self._evaluations = evaluations
+        self._auditing = auditing
         self._commands = commands
 
     def refused(self, event: Refused, session: Session, lease: Lease, now: float) -> None:
@@ -51,11 +54,20 @@ class Failures:
             self._say(f"failed a task: {event.reason}", session.id)
             self._fail(lease, session, event.reason, now)
         else:
-            if lease.version == self._course.version:
+            if self._auditing is not None and self._auditing.is_trial(lease):
+                # Of trials there is always another: without a rest it would be one after the other.
+                self._roster.failed(session, event.reason, now)
+            elif lease.version == self._course.version:
                 self._roster.rest(session, now, REST_AFTER_REFUSAL, event.reason)
             self._leases.end(lease, session, now, Blame(frozenset({session.id.worker})))
         if lease.kind == "centre":
             self._give_up_if_nobody_can(lease.version)
+
+    def tried_in_vain(self, event: Arrived, session: Session, now: float) -> None:
+        """A newcomer failed all of what it was tried with, which others have returned."""
+        reason = event.failed[0][1]
+        self._roster.failed(session, reason, now)
+        self._say(f"failed a task: {reason}", session.id)
 
     def run_out(self, now: float) -> None:
         """Take back the leases whose deadline has passed."""

@@ -184,6 +184,7 @@ class Pool:
             self._leases,
             self._batches,
             self._evaluations,
+            self._auditing,
             self._commands,
         )
         self._intake = Intake(
@@ -527,10 +528,12 @@ class Pool:
             if fresh:
                 leases.progressed(lease, holder, now)
             return
-        if own:
+        auditing = self._auditing
+        if own and auditing is not None and auditing.brought_nothing(event, lease):
+            self._failures.tried_in_vain(event, holder, now)
+        elif own:
             if not holder.proven:
                 self._dispatch.first_returned(lease)
-            auditing = self._auditing
             roster.returned(holder, auditing is None or auditing.is_known(holder.id.worker))
             if not lease.begun_before:
                 leases.took(lease, lease.spent, now)
