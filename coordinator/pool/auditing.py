@@ -106,10 +106,10 @@ class Auditing:
     def has_established(self) -> bool:
         """Whether so many who are here are believed that newcomers stand behind them: what a few
         can do would hold all others up. They have to return something now and then."""
-        return (
-            self.classes.believed(ALL) >= SUPPORTERS
-            and self._now - self._believed_at < self._patience
-        )
+        if self.classes.believed(ALL) < SUPPORTERS:
+            return False
+        silent = self._now - self._believed_at
+        return silent < PATIENCE or silent < self._patience
 
     @property
     def _patience(self) -> float:

@@ -55,6 +55,7 @@ class Trials:
         if self._trust.is_believed(worker):
             return None
         exact = self._classes.believed(numeric) >= SUPPORTERS
+        largest = MOST_WHOLE if self._whole else 1 if exact else PAIRS
         found, best = None, (False, 0)
         for known in reversed(self._latest):
             answer = known.answers[0]
@@ -68,6 +69,8 @@ class Trials:
             worth = fresh, self._size(answer, numeric)
             if worth > best:
                 found, best = known, worth
+                if worth == (True, largest):
+                    break  # none can be better
         if found is None:
             return None
         found.asked.add(worker)

@@ -63,46 +63,46 @@ def parts(returns: Sequence[tuple[str, NDArray[np.float64]]]) -> dict[str, Part]
     levels = ranks.mean(axis=1)
     differences = ranks[:, 0] - ranks[:, 1] if everything.shape[1] == 2 else ranks[:, 0]
     sizes = np.abs(differences)
-    rows: dict[str, list[NDArray[np.int64]]] = {}
-    first = 0
-    for worker, each in kept:
-        rows.setdefault(worker, []).append(np.arange(first, first + len(each)))
-        first += len(each)
+    numbers: dict[str, int] = {}
+    owners = np.repeat(
+        [numbers.setdefault(worker, len(numbers)) for worker, _ in kept],
+        [len(each) for _, each in kept],
+    )
+    drawn = np.bincount(owners).tolist()
     weight = float(sizes.sum())
-    spreads: list[_Spread] = []
-    if len(levels) >= FEWEST:
-        spreads = [_spread(each) for each in (levels, differences, sizes)]
+    spreads = [_spread(each, owners) for each in (levels, differences, sizes)]
+    count, members = len(levels), everything.shape[1]
     found: dict[str, Part] = {}
-    for worker, places in rows.items():
-        mine = np.concatenate(places)
-        residual = None
-        if spreads and len(mine) < len(levels):
-            residual = Residual(*(_deviation(each, mine) for each in spreads))
-        share = float(sizes[mine].sum()) / weight if weight else 0.0
-        found[worker] = Part(len(mine) * everything.shape[1], share, residual)
+    for worker, number in numbers.items():
+        mine, residual = drawn[number], None
+        if FEWEST <= count > mine:
+            residual = Residual(*(each.deviation(number, mine, count) for each in spreads))
+        share = spreads[-1].sums[number] / weight if weight else 0.0
+        found[worker] = Part(mine * members, share, residual)
     return found
 
 
 class _Spread(NamedTuple):
-    """A quantity of all directions of a batch, and what of it is the same for each worker."""
+    """A quantity of all directions of a batch: its mean and variance, and its sum by worker."""
 
-    values: NDArray[np.float64]
     mean: float
     variance: float
+    sums: list[float]
+
+    def deviation(self, number: int, drawn: int, count: int) -> float:
+        """Of the mean of a sample drawn without replacement, a worker's, from the mean of all."""
+        variance = self.variance / drawn * (count - drawn) / count
+        if variance <= 0.0:
+            return 0.0
+        found = (self.sums[number] / drawn - self.mean) / math.sqrt(variance)
+        return min(max(found, -MOST), MOST)
 
 
-def _spread(values: NDArray[np.float64]) -> _Spread:
-    return _Spread(values, float(values.mean()), float(values.var(ddof=1)))
-
-
-def _deviation(spread: _Spread, mine: NDArray[np.int64]) -> float:
-    """Of the mean of a sample drawn without replacement from the mean of all."""
-    count, drawn = len(spread.values), len(mine)
-    variance = spread.variance / drawn * (count - drawn) / count
-    if variance <= 0.0:
-        return 0.0
-    found = (float(spread.values[mine].mean()) - spread.mean) / math.sqrt(variance)
-    return min(max(found, -MOST), MOST)
+def _spread(values: NDArray[np.float64], owners: NDArray[np.int64]) -> _Spread:
+    """Ranks are whole, or half: their sums are exact, in whatever order."""
+    variance = float(values.var(ddof=1)) if len(values) > 1 else 0.0
+    sums = np.bincount(owners, weights=values).tolist()
+    return _Spread(float(values.mean()), variance, sums)
 
 
 def drifted(sums: list[float], seen: Iterable[float]) -> bool:
