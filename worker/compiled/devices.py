@@ -11,12 +11,13 @@ SLOW_SECONDS = 0.2
 """Programs that take less to compile are not kept."""
 
 
-def set_up(asked: str) -> str:
+def set_up(asked: str, threads: int = 1) -> str:
     """Set JAX up, before anything has imported it; the device: `cpu` or `cuda:i`.
 
     Args:
         asked: as `worker.policies.devices.parse` lets it through; `auto` takes a GPU where there is
             one that JAX can use.
+        threads: that compute on a CPU; 0 for as many as there are cores.
     """
     device = asked
     if asked == "auto":
@@ -24,9 +25,9 @@ def set_up(asked: str) -> str:
     elif asked == "cuda":
         device = "cuda:0"
     os.environ["JAX_PLATFORMS"] = "cpu" if device == CPU else "cuda"
-    # A GPU is shared with whoever else uses it; a core with nobody, but each process has one.
-    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
-    os.environ["NPROC"] = "1"
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"  # a GPU is shared with others
+    if threads:
+        os.environ["NPROC"] = str(threads)
     import jax
 
     jax.config.update("jax_compilation_cache_dir", str(cache_folder()))
