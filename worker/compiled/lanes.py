@@ -15,9 +15,8 @@ from worker.compiled.booking import Lots, book
 from worker.compiled.environment import Functional
 from worker.compiled.plays import CompiledPlay
 from worker.compiled.program import STEPS, Lane, Programs, Told
-from worker.evaluation.blocks import Seeds, member_seeds
+from worker.evaluation.blocks import Episodes, Seeds, member_seeds
 from worker.evaluation.lanes import InPlay, Lanes
-from worker.evaluation.playing import Episode
 
 GROUP = 16
 """Lanes come in such numbers: a processor's vector unit has no rest to compute otherwise."""
@@ -165,7 +164,7 @@ class CompiledLanes(Lanes):
     def close(self) -> None:
         """There is nothing to close."""
 
-    def make_play(self, episodes: list[Episode], cap: int) -> Any:
+    def make_play(self, episodes: Episodes, cap: int) -> Any:
         """The play of these episodes."""
         limit = min(filter(None, (self.limit, cap)), default=0)
         return CompiledPlay(episodes, limit)
@@ -193,7 +192,7 @@ class CompiledLanes(Lanes):
             lanes, self._free = lanes[: positions.size], self._free[positions.size :]
             self._new[lanes] = True
             self._seeds[lanes] = play.seeds[positions]
-            self._quiet[lanes] = play.quiet[positions]
+            self._quiet[lanes] = play.quiet
             self._slots[lanes] = play.slots[positions]
             self._cuts[lanes] = play.limit
             self._views[lanes] = block.place.number

@@ -7,14 +7,14 @@ from numpy.typing import NDArray
 
 from protocol.messages import LARGEST_RETURN, MAX_FAILURE_REASON
 from worker.compiled.booking import UNSOUND
-from worker.evaluation.playing import Episode
+from worker.evaluation.blocks import Episodes
 
 
 class CompiledPlay:
     """As `worker.evaluation.playing.Play`, with the lanes of a chunk taken together.
 
     Attributes:
-        rows, groups, slots, seeds, quiet: of each episode; see `Episode`.
+        rows, groups, slots, seeds, quiet: of the episodes; see `Episodes`.
         limit: steps after which one is cut; 0 never.
         totals: float64, sum of rewards of each.
         lengths: int64, steps of each.
@@ -22,13 +22,11 @@ class CompiledPlay:
         playing: int64, lanes in the middle of an episode.
     """
 
-    def __init__(self, episodes: list[Episode], limit: int) -> None:
-        table = np.array(episodes, dtype=np.int64).reshape(-1, 5)
-        self.rows, self.groups, self.slots, self.seeds, quiet = np.ascontiguousarray(table.T)
-        self.quiet = quiet.astype(np.bool_)
+    def __init__(self, episodes: Episodes, limit: int) -> None:
+        self.rows, self.groups, self.slots, self.seeds, self.quiet = episodes
         self.limit = limit
-        self.totals = np.zeros(len(table))
-        self.lengths = np.zeros(len(table), dtype=np.int64)
+        self.totals = np.zeros(len(self.rows))
+        self.lengths = np.zeros(len(self.rows), dtype=np.int64)
         self.failures: dict[int, tuple[int, str]] = {}
         self.begun = 0
         """episodes that were started, or never will be"""

@@ -50,7 +50,7 @@ def member_seeds(spec: RunSpec, job: EvaluationJob) -> list[list[int]]:
 
 Seeds = Callable[[RunSpec, EvaluationJob], list[list[int]]]
 """Gives the episode seeds of each member of a job."""
-MakePlay = Callable[[list[Episode], int], Play]
+MakePlay = Callable[["Episodes", int], Play]
 """Gives what plays these episodes, each cut after so many steps; 0 for never."""
 
 
@@ -60,6 +60,24 @@ def centre_seeds(spec: RunSpec, job: EvaluationJob) -> list[int]:
     indices = np.arange(base, base + job.count, dtype=np.uint64)
     seeds: list[int] = noise.episode_seeds(spec.seed, indices, noise.Domain.CENTRE).tolist()
     return seeds
+
+
+class Episodes(NamedTuple):
+    """Episodes to play, as columns of int64; see `Episode`."""
+
+    rows: NDArray[np.int64]
+    groups: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    seeds: NDArray[np.int64]
+    quiet: bool
+
+    def one_by_one(self) -> list[Episode]:
+        """The same as a list."""
+        columns = (column.tolist() for column in self[:4])
+        return [
+            Episode(row, group, slot, seed, self.quiet)
+            for row, group, slot, seed in zip(*columns, strict=True)
+        ]
 
 
 class Place(NamedTuple):
@@ -151,23 +169,21 @@ class Block:
         self.sums = place.sums
         if self.observing:
             self.sums[: job.count] = 0
-        row, slot = place.row, place.slot
         self.harvested = 0
         """directions, or episodes of the centre, that were given away"""
         if job.kind == "centre":
-            seeds = centre_seeds(spec, job)
-            quiet = not spec.policy.centre_noise
-            episodes = [Episode(row, number, -1, seed, quiet) for number, seed in enumerate(seeds)]
+            seeds = np.array([centre_seeds(spec, job)], dtype=np.int64).T
+            groups, rows = np.arange(job.count), np.zeros(job.count, dtype=np.int64)
         else:
-            each = job.per_direction
-            groups = [member // each for member in range(each * job.count)]
-            episodes = [
-                Episode(row + member, group, slot + group if self.observing else -1, seed)
-                for (member, group), seeds in zip(
-                    enumerate(groups), seeds_of(spec, job), strict=True
-                )
-                for seed in seeds
-            ]
+            seeds = np.array(seeds_of(spec, job), dtype=np.int64)
+            rows = np.arange(job.per_direction * job.count)
+            groups = rows // job.per_direction
+        slots = place.slot + groups if self.observing else np.full_like(groups, -1)
+        rows, groups, slots = (
+            np.repeat(column, seeds.shape[1]) for column in (place.row + rows, groups, slots)
+        )
+        quiet = job.kind == "centre" and not spec.policy.centre_noise
+        episodes = Episodes(rows, groups, slots, seeds.ravel(), quiet)
         self.play = make_play(episodes, job.cap)
 
     def harvest(self) -> Evaluation | None:

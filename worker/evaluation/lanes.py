@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from protocol.spec import RunSpec
-from worker.evaluation.blocks import Block, Room, Seeds, member_seeds
+from worker.evaluation.blocks import Block, Episodes, Room, Seeds, member_seeds
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization, join, split
-from worker.evaluation.playing import Crew, Episode, Instances, Maker, Play
+from worker.evaluation.playing import Crew, Instances, Maker, Play
 from worker.policies import making
 from worker.policies.making import NOTHING, Grant
 from worker.policies.policy import View
@@ -219,9 +219,9 @@ class Lanes:
             sigma = piece.sigma if of.sigmas is None else of.sigmas
             self.policy.members(piece.first, piece.count, of.theta, sigma, rows)
 
-    def make_play(self, episodes: list[Episode], cap: int) -> Play:
+    def make_play(self, episodes: Episodes, cap: int) -> Play:
         """The play of these episodes, each cut after `cap` steps; 0 for never."""
-        return Play(self.instances, self.policy, episodes, cap)
+        return Play(self.instances, self.policy, episodes.one_by_one(), cap)
 
     def close(self) -> None:
         """Close all environments."""
