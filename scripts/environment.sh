@@ -1,5 +1,5 @@
 # Makes the virtual environment that demo and test run in; sourced by them, does nothing when ready.
-# Usage: . scripts/environment.sh EXTRAS   (for example: . scripts/environment.sh render)
+# Usage: . scripts/environment.sh EXTRAS   (for example: . scripts/environment.sh render,plot)
 # SHOAL_PYTHON names the Python to use; SHOAL_VENV where the environment lies (.venv), which belongs to
 # one clone alone: it is installed as editable, so another clone that names it takes it over.
 
@@ -25,10 +25,20 @@ find_python() {
 # What is installed depends on these files and the extras: a change installs anew.
 shoal_stamp=$(cat "$shoal_root/pyproject.toml" "$shoal_root/constraints.txt" | cksum | tr -d ' ')
 shoal_ready=$shoal_venv/.shoal-$shoal_extras-$shoal_stamp
+# `pip install .` put a copy here: it would run in the place of this clone's files, and what Numba kept
+# beside it would still be found before them once pip has taken it away.
+shoal_copies=$(ls -d "$shoal_venv"/lib/python3*/site-packages/{protocol,worker,coordinator} 2>/dev/null || true)
+if [ -n "$shoal_copies" ]; then
+  rm -f "$shoal_venv/.shoal-"*
+fi
 if [ ! -e "$shoal_ready" ]; then
   shoal_python=$(find_python) || exit 1
   echo "making the environment in $shoal_venv with $shoal_python (once; a few minutes)" >&2
   [ -x "$shoal_venv/bin/python" ] || "$shoal_python" -m venv "$shoal_venv" || exit 1
+  if [ -n "$shoal_copies" ]; then
+    "$shoal_venv/bin/python" -m pip uninstall --quiet --yes shoal
+    rm -rf "$shoal_venv"/lib/python3*/site-packages/{protocol,worker,coordinator}
+  fi
   "$shoal_venv/bin/python" -m pip install --quiet --disable-pip-version-check \
     -c "$shoal_root/constraints.txt" -e "$shoal_root[$shoal_extras]" || {
     echo "error: the packages could not be installed: see the lines above, then run this again" >&2
