@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -19,10 +19,32 @@ import worker.worker_command
 from protocol.command import run
 
 app = typer.Typer(
-    help="Train policies with Evolution Strategies on machines that nobody controls.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from protocol.greeting import CLIENT_VERSION
+        from protocol.spec import PROTOCOL_VERSION
+
+        print(f"shoal {CLIENT_VERSION}, protocol {PROTOCOL_VERSION}")
+        raise typer.Exit
+
+
+@app.callback(epilog="Example: shoal demo, then shoal play runs/<run>")
+def before(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", is_eager=True, callback=_show_version, help="Show which Shoal this is."
+        ),
+    ] = False,
+) -> None:
+    """Train policies with Evolution Strategies on machines that nobody controls."""
+
+
 coordinator.cli.register(app)
 worker.cli.register(app)
 worker.bench_command.register(app)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import typer.main
 
 import shoal
 from protocol.command import run
+from protocol.greeting import CLIENT_VERSION
+from protocol.spec import PROTOCOL_VERSION
 
 ROOT = Path(__file__).parent.parent
 
@@ -174,6 +177,16 @@ def test_the_help_of_every_command_has_an_example_of_it(name: str) -> None:
     assert command.epilog and f"shoal {name}" in command.epilog, command.epilog
     options = [each for each in command.params if each.param_type_name == "option"]
     assert all(getattr(each, "help", None) for each in options), "each option says what it is"
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(shoal.app, ["--version"]) == 0
+    assert capsys.readouterr().out == f"shoal {CLIENT_VERSION}, protocol {PROTOCOL_VERSION}\n"
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    package = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert package["project"]["version"] == CLIENT_VERSION
 
 
 def test_completion_is_installed_and_completes(tmp_path: Path) -> None:
