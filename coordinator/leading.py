@@ -21,6 +21,10 @@ LISTEN_SECONDS = 5.0
 """Seconds in which who leads already would be heard twice: there is a beat every 2 s."""
 
 
+START_ONE = "start one there, check the address, or let --broker auto start one here"
+"""What a host does about a broker that is not there."""
+
+
 class UnreachableError(ShoalError):
     """No broker answers where one should be."""
 
@@ -32,9 +36,13 @@ class AlreadyLedError(ShoalError):
 class Contact:
     """Waits for the first connection of a link, and remembers why there is none."""
 
-    def __init__(self, address: Address, on_retry: Callable[[str], None]) -> None:
-        """`on_retry` gets a line for people, about every attempt that failed after the first."""
+    def __init__(
+        self, address: Address, on_retry: Callable[[str], None], remedy: str = START_ONE
+    ) -> None:
+        """`on_retry` gets a line for people, about every attempt that failed after the first;
+        `remedy` says what to do where none succeeds."""
         self._address = address
+        self._remedy = remedy
         self._on_retry = on_retry
         self._made = asyncio.Event()
         self._reason = "no answer"
@@ -59,7 +67,7 @@ class Contact:
         except TimeoutError:
             raise UnreachableError(
                 f"no broker can be reached at {self._address.broker} ({self._reason}): "
-                "start one there, check the address, or let --broker auto start one here"
+                f"{self._remedy}"
             ) from None
 
 

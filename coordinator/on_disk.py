@@ -29,7 +29,9 @@ def look(directory: Path, now: float) -> Report:
     can't be read."""
     run = _named(directory)
     if run is None:
-        raise ShoalError(f"{directory} holds no run: give the directory of one, or a join line")
+        raise ShoalError(
+            f"{directory} holds no run: give the directory of one, such as runs/<name>"
+        )
     process, size = holder(directory), _size(directory)
     if not (directory / "log.sqlite").exists():
         return Report(run, "not begun", process=process, bytes=size)

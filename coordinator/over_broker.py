@@ -156,7 +156,7 @@ async def _linked(
 ) -> AsyncIterator[Link]:
     """A connection that only listens. Raises `UnreachableError` and `FatalLinkError`."""
     identity = Identity.generate()
-    contact = Contact(address, lambda line: None)
+    contact = Contact(address, lambda line: None, "check the address, and that its host is up")
 
     def hear(topic: str, payload: bytes) -> None:
         try:

@@ -57,14 +57,16 @@ def plot(
 ) -> None:
     """Draw return curves with 95 % bands: of one run over its episodes, of seeds over runs."""
     from protocol.errors import ShoalError
+    from protocol.figures import shown
 
     if out.suffix.lower() not in ENDINGS:
         raise ShoalError(f"--out {out} ends in {out.suffix or 'nothing'}: end it in .png or .svg")
     curves = gathered(runs, what.value, by.value, apart)
     draw(curves, what.value, by.value, out)
+    whose = "the centre" if what is What.CENTRE else "members"
     for name, curve in curves.items():
-        last = f"{curve.mean[-1]:.6g}" if curve.x.size else "no such returns yet"
-        print(f"{name}: {last}")
+        last = f"{shown(float(curve.mean[-1]))} at the end" if curve.x.size else "none yet"
+        print(f"{name}: mean return of {whose} {last}")
     print(f"picture in {out}")
 
 
@@ -81,7 +83,8 @@ def gathered(runs: list[Path], what: str, by: str, apart: bool) -> dict[str, Cur
     for members in groups.values():
         name = members[0][0]
         if len(members) > 1:
-            name = f"{name} and {len(members) - 1} other seeds"
+            others = len(members) - 1
+            name = f"{name} and {others} other {'seed' if others == 1 else 'seeds'}"
         while name in curves:
             name += "'"
         curves[name] = of_seeds([curve for _, curve in members])

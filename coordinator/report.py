@@ -105,7 +105,7 @@ def line(report: Report) -> str:
     if report.updates_per_minute is not None:
         parts.append(f"{report.updates_per_minute:,.1f} updates/min")
     if report.workers is not None:
-        parts.append(f"{report.workers:,} workers")
+        parts.append(f"{report.workers:,} {'worker' if report.workers == 1 else 'workers'}")
     if report.update_age is not None:
         parts.append(f"last update {span(report.update_age)} ago")
     return "  ".join(parts)

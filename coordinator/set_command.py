@@ -78,7 +78,9 @@ def _read(assignments: list[str]) -> dict[str, float]:
             ) from None
         field, value = _flat(nested)
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise SpecError(f"{field} is {str(value)[:60]!r}: must be a number, such as {field}=10")
+            raise SpecError(
+                f"{field} is {str(value)[:60]!r}: must be a number, such as {field}=0.5"
+            )
         changes[field] = _number(field, value)
     return changes
 

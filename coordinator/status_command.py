@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 WATCH_SECONDS = 2.0
 """Between two looks of `--watch`."""
+DEFAULT_RUNS = "runs"
 LOOK_SECONDS = 0.2
 """Between two looks whether a run has ended."""
 
@@ -73,7 +74,7 @@ def runs(
     where: Annotated[
         str,
         typer.Argument(metavar="DIR|URL", help="A directory with runs in it, or a broker."),
-    ] = "runs",
+    ] = DEFAULT_RUNS,
     as_json: AsJson = False,
     proxy: Proxy = None,
 ) -> None:
@@ -85,7 +86,8 @@ def runs(
     from coordinator.on_disk import go_on_with, runs_in
     from coordinator.report import table
 
-    found = runs_in(Path(where), time.time())
+    none_yet = where == DEFAULT_RUNS and not Path(where).exists()
+    found = [] if none_yet else runs_in(Path(where), time.time())
     if as_json:
         print(json.dumps([{"directory": str(p), **r.to_json()} for p, r in found]))
     elif found:

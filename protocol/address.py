@@ -273,7 +273,8 @@ def _fingerprints(text: str, scheme: Scheme, fragment: str) -> tuple[str | None,
         if FINGERPRINT_PATTERN.fullmatch(part) is None:
             raise AddressError(
                 f"{_shown(text)}: {_named(part)} is not a key's fingerprint: it must be the 26 "
-                "letters and digits after the # in the host's join line, or the 26 after the dot"
+                "letters and digits after the # in the host's join line, or the 26 after the dot: "
+                "copy the whole line"
             )
     if separator and scheme not in ("mqtts", "wss"):
         raise AddressError(

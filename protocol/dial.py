@@ -49,7 +49,8 @@ async def dial(stream: asyncio.Protocol, address: Address, tls: ssl.SSLContext |
     except ssl.SSLCertVerificationError as error:
         raise CertificateError(
             f"{address.broker} does not prove its name ({error.verify_message}): "
-            "check the host name, or trust its certificate authority (SSL_CERT_FILE names others)"
+            "give the whole join line, in which what follows the dot vouches for it; else check "
+            "the host name, or trust its certificate authority (SSL_CERT_FILE names others)"
         ) from None
     try:
         if address.certificate is not None:

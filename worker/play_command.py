@@ -95,7 +95,8 @@ class Playing:
                 f"episode {episode}: return {total:g}, {steps} steps", flush=True
             ),
         )
-        print(f"mean return {shown(float(returns.mean()))} over {episodes} episodes")
+        many = "1 episode" if episodes == 1 else f"{episodes:,} episodes"
+        print(f"mean return {shown(float(returns.mean()))} over {many}")
         if video is not None:
             print(f"film in {video}")
 

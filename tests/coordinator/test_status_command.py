@@ -163,11 +163,11 @@ def test_orders_are_withdrawn_alone(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         (["status", "nowhere"], "nowhere holds no run"),
-        (["stop", "nowhere"], "nowhere holds no run"),
+        (["stop", "nowhere"], "nowhere holds no run: give the directory of one, such as runs/"),
         (["runs", "nowhere"], "can't be looked into"),
         (["status", "http://host"], "mqtt://"),
         (["status", "mqtt://127.0.0.1:1/a-12345678"], "no broker can be reached"),
-        (["runs", "mqtt://127.0.0.1:1"], "no broker can be reached"),
+        (["runs", "mqtt://127.0.0.1:1"], "check the address, and that its host is up"),
     ],
 )
 def test_mistakes_are_one_line(
@@ -366,3 +366,11 @@ def test_garbage_is_nothing(kind: str, payload: bytes) -> None:
         run.heard.hear(f"shoal/1/{run.run}/{kind}", payload, 101.0)
     except WireError:
         assert run.heard.report(101.0) == before
+
+
+def test_who_has_begun_no_run_yet_is_told_how(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert command(shoal.app, ["runs"]) == 0
+    assert "begin one with shoal host" in capsys.readouterr().out
