@@ -404,7 +404,14 @@ def _give(path: Path) -> None:
 
     with contextlib.suppress(KeyError):  # then mosquitto itself says that there is no such user
         user = pwd.getpwnam(_USER)
-        os.chown(path, user.pw_uid, user.pw_gid)
+        try:
+            os.chown(path, user.pw_uid, user.pw_gid)
+        except OSError as error:  # as in a user namespace that has no such user
+            raise ShoalError(
+                f"broker mosquitto: root must be able to give files to the user {_USER}, and here "
+                f"can't ({error.strerror or error}): start the host as another user than root, or "
+                "choose the embedded broker"
+            ) from None
 
 
 def _allow_open_files(process_id: int) -> None:

