@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from coordinator.leading import Contact
 from coordinator.report import Report, State
-from protocol import topics
+from protocol import amendments, topics
 from protocol.address import Address, join_line
 from protocol.authority import Announcement, read_epoch
 from protocol.clock import now
@@ -29,6 +29,8 @@ ANSWERS_WITHIN = 1.0
 BEAT_WITHIN = 5.0
 """Seconds without a beat after which nobody leads: there is one every 2 s."""
 MOST_UPDATES = 64
+SHOWN = (amendments.TARGET, amendments.POPULATION)
+"""Settings in a report that updates may change."""
 
 
 class NobodyError(ShoalError):
@@ -49,6 +51,8 @@ class Heard:
         self._announced: Announcement | None = None
         self._spec: RunSpec | None = None
         self._updates: deque[tuple[float, Update]] = deque(maxlen=MOST_UPDATES)
+        self._set: dict[str, float] = {}
+        """settings that updates changed while we listened, by field of the run spec"""
         self._judged: Judged | None = None
         self._beat: Beat | None = None
         self._beat_at = began
@@ -76,6 +80,7 @@ class Heard:
             update = self._announced.authority.open_update(payload)
             if not self._updates or update.version > self._updates[-1][1].version:
                 self._updates.append((now, update))
+                self._set.update(update.amendments)
                 self._judge(update.judged)
 
     def report(self, now: float) -> Report | None:
@@ -86,6 +91,10 @@ class Heard:
         epoch, judged = said.epoch, self._judged
         last = self._updates[-1] if self._updates else None
         beat = self._beat if self._beat is not None and self._beat.epoch == epoch.number else None
+        target = None if spec is None else self._set.get(amendments.TARGET, spec.stop.target)
+        population = None
+        if spec is not None:
+            population = int(self._set.get(amendments.POPULATION, spec.strategy.population))
         version = epoch.version if beat is None else max(epoch.version, beat.version)
         if last is not None:
             version = max(version, last[1].version + 1)
@@ -98,12 +107,13 @@ class Heard:
             epoch=epoch.number,
             led_by=fingerprint(said.leader),
             version=version,
-            target=None if spec is None else spec.stop.target,
+            target=target,
             centre=None if judged is None else judged.mean,
             centre_deviation=None if judged is None else judged.deviation,
             centre_version=None if judged is None else judged.version,
             centre_episodes=None if judged is None else judged.episodes,
-            population=None if spec is None else spec.strategy.population,
+            population=population,
+            as_begun=tuple(field for field in SHOWN if field not in self._set),
             workers=None if last is None else last[1].workers,
             learning_rate=None if last is None else last[1].learning_rate,
             updates_per_minute=self._pace(),

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from coordinator.pool.confidence import margin
+from protocol import amendments
 from protocol.figures import shown, span
 
 State = Literal["running", "paused", "stopped", "ended", "interrupted", "silent", "not begun"]
@@ -40,6 +41,9 @@ class Report:
     population: int | None = None
     workers: int | None = None
     """whose returns counted in the last update"""
+    as_begun: tuple[str, ...] = ()
+    """fields of the run spec, of those above, that are told as the run began with them: whoever
+    only listens does not know whether an update has set them otherwise"""
     learning_rate: float | None = None
     updates_per_minute: float | None = None
     update_age: float | None = None
@@ -78,11 +82,12 @@ def lines(report: Report, silence: str) -> list[str]:
         found.append(("epoch", f"{report.epoch}{by}"))
     found += [("version", f"{report.version:,}"), ("centre", _centre(report))]
     if report.target is not None:
-        found.append(("target", shown(report.target)))
+        found.append(("target", shown(report.target) + _since(report, amendments.TARGET)))
     if report.members_mean is not None:
         found.append(("members", f"mean return {shown(report.members_mean)}"))
     if report.population is not None:
-        found.append(("population", f"{report.population:,} members an update"))
+        words = f"{report.population:,} members an update"
+        found.append(("population", words + _since(report, amendments.POPULATION)))
     if report.workers is not None:
         found.append(("workers", f"{report.workers:,} in the last update"))
     if report.learning_rate is not None:
@@ -96,6 +101,11 @@ def lines(report: Report, silence: str) -> list[str]:
     if report.bytes is not None:
         found.append(("on disk", size_of(report.bytes)))
     return [f"{name:<14}{words}" for name, words in found]
+
+
+def _since(report: Report, field: str) -> str:
+    """What to say of a setting that may have been changed since the run began."""
+    return " as the run began; shoal set may have changed it" if field in report.as_begun else ""
 
 
 def line(report: Report) -> str:

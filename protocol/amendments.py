@@ -17,7 +17,7 @@ from protocol.batches import Layout
 from protocol.packing import WireError
 from protocol.spec import RunSpec, SpecError
 
-POPULATION = "strategy.population"
+POPULATION, TARGET = "strategy.population", "stop.target"
 WHOLE = (
     POPULATION,
     "stop.updates",
@@ -29,7 +29,7 @@ WHOLE = (
 AMENDABLE = (
     POPULATION,
     "optimizer.learning_rate",
-    "stop.target",
+    TARGET,
     "stop.confidence",
     "stop.updates",
     "stop.episodes",

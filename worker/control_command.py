@@ -44,13 +44,7 @@ def status(name: Name = None, pid: Pid = None, home: Home = None, as_json: Json 
     """Print how the workers of this machine are, and why they are idle if they are."""
     from worker.control import Request
 
-    answers = [said for _, said in _ask_all(home, name, pid, Request("status"))]
-    if as_json:
-        _print_json(answers)
-        return
-    for answer in answers:
-        if answer.report is not None:
-            print(described(answer.report))
+    _ask_all(home, name, pid, Request("status"), as_json)
 
 
 def pause(
@@ -74,7 +68,7 @@ def pause(
     from worker.spans import seconds_of
 
     seconds = None if lasting.strip() == "0" else seconds_of(lasting, "--for")
-    _tell(home, name, pid, Request("pause", seconds), as_json)
+    _ask_all(home, name, pid, Request("pause", seconds), as_json)
 
 
 def resume(name: Name = None, pid: Pid = None, home: Home = None, as_json: Json = False) -> None:
@@ -92,21 +86,21 @@ def resume(name: Name = None, pid: Pid = None, home: Home = None, as_json: Json 
             print(f"{place.name}: works when it is started again")
     there = [place for place in control_client.chosen(directory, name, pid) if place.pid]
     if there or not waiting:
-        _tell(home, name, pid, Request("resume"), as_json)
+        _ask_all(home, name, pid, Request("resume"), as_json)
 
 
 def finish(name: Name = None, pid: Pid = None, home: Home = None, as_json: Json = False) -> None:
     """Finish the tasks at hand and leave; a service does not begin again before `resume`."""
     from worker.control import Request
 
-    _tell(home, name, pid, Request("finish"), as_json)
+    _ask_all(home, name, pid, Request("finish"), as_json)
 
 
 def leave(name: Name = None, pid: Pid = None, home: Home = None, as_json: Json = False) -> None:
     """Hand the tasks at hand back and leave at once."""
     from worker.control import Request
 
-    _tell(home, name, pid, Request("leave"), as_json)
+    _ask_all(home, name, pid, Request("leave"), as_json)
 
 
 def policy(
@@ -154,41 +148,32 @@ def described(report: Report) -> str:
     return f"{harmless(first)}, {harmless(for_long)}\n  {harmless(status_line(report.view, rates))}"
 
 
-def _tell(
+def _ask_all(
     home: Path | None, name: str | None, pid: int | None, wanted: Request, as_json: bool
 ) -> None:
-    answers = _ask_all(home, name, pid, wanted)
-    if as_json:
-        _print_json([said for _, said in answers])
-        return
-    from worker.console import harmless
-
-    for place, said in answers:
-        print(f"{place.name} (pid {place.pid}): {harmless(said.text)}")
-
-
-def _ask_all(
-    home: Path | None, name: str | None, pid: int | None, wanted: Request
-) -> list[tuple[Neighbour, Answer]]:
-    """What every worker that is meant answers. Raises `ShoalError` once all were asked."""
+    """Print what every worker that is meant answers. Raises `ShoalError` once all were asked."""
     from worker import control_client
 
-    answers, wrong = [], []
+    wrong = []
     for place in control_client.running(home_of(home), name, pid):
         try:
-            answers.append((place, control_client.ask(place, wanted)[0]))
+            said, _ = control_client.ask(place, wanted)
         except ShoalError as error:
             wrong.append(error)
+        else:
+            _print(place, said, as_json)
     if wrong:
-        for place, said in answers:
-            print(f"{place.name} (pid {place.pid}): {said.text}")
         raise wrong[0]
-    return answers
 
 
-def _print_json(answers: list[Answer]) -> None:
-    import msgspec
+def _print(place: Neighbour, said: Answer, as_json: bool) -> None:
+    if as_json:
+        import msgspec
 
-    for answer in answers:
-        report = answer.report
-        print(msgspec.json.encode(answer if report is None else report).decode())
+        print(msgspec.json.encode(said.report or said).decode())
+    elif said.report is not None:
+        print(described(said.report))
+    else:
+        from worker.console import harmless
+
+        print(f"{place.name} (pid {place.pid}): {harmless(said.text)}")

@@ -135,8 +135,8 @@ def plain(name: str) -> str:
 
 
 def _neighbours(folder: Path) -> Iterator[Neighbour]:
-    with contextlib.suppress(OSError):
-        for path in folder.glob("*.lock"):
+    for path in folder.glob("*.lock"):
+        with contextlib.suppress(OSError):  # another user's, as of who was root once: no other's
             lock = _lock(path)
             if lock is not None:
                 lock.close()

@@ -15,6 +15,7 @@ MOST_CONNECTIONS = 128
 FIRST_REQUEST_SECONDS = 10.0
 """In which who connects says what it wants."""
 LOOK_SECONDS = 5.0
+"""In which who was answered says the next thing, and who is answered takes something of it."""
 HEADERS = {
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -64,7 +65,10 @@ class Guard:
 
 
 class Connection(H11Protocol):
-    """A connection, one of a bounded number, that is not kept for who says nothing."""
+    """A connection, one of a bounded number, that is not kept for who says or takes nothing."""
+
+    _before: tuple[Any, int] = (None, 0)
+    """when we looked: the last request if it was answered, and the bytes that nobody took"""
 
     def connection_made(self, transport: Any) -> None:
         """Somebody connected."""
@@ -75,12 +79,17 @@ class Connection(H11Protocol):
         self.loop.call_later(FIRST_REQUEST_SECONDS, self._look)
 
     def _look(self) -> None:
-        """Let go of it, with all that waits for it, where it is closing or was never used."""
+        """Let go of it, with all that waits for it, where it is closing, where nothing whole was
+        asked since the last look, or where nothing was taken: uvicorn would wait for ever."""
         if self not in self.connections:
             return
-        if self.cycle is None or self.transport.is_closing():
+        answered, waits = self._before
+        left = self.transport.get_write_buffer_size() if self.flow.write_paused else 0
+        if self.cycle is answered or self.transport.is_closing() or (left and left == waits):
             self.transport.abort()
             return
+        # What is not answered yet is not None, which stands for nothing at all.
+        self._before = self.cycle if self.cycle.response_complete else self, left
         self.loop.call_later(LOOK_SECONDS, self._look)
 
 

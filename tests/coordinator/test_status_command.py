@@ -23,7 +23,7 @@ from protocol.address import parse_address
 from protocol.command import run as command
 from protocol.envelope import plain, signed
 from protocol.identity import Identity, fingerprint, run_id
-from protocol.messages import Beat, Epoch
+from protocol.messages import Beat, Epoch, Update
 from protocol.packing import WireError
 from protocol.spec import to_bytes
 from tests.chaos.processes import await_updates, host, join_url, resumed, worker
@@ -342,6 +342,24 @@ def test_an_earlier_epoch_does_not_undo_a_later_one() -> None:
     run.says(run.epoch(number=2, version=50, state="stopped"))
     report = run.heard.report(101.0)
     assert report is not None and (report.epoch, report.version, report.state) == (3, 30, "running")
+
+
+def test_what_is_set_is_told_as_soon_as_it_is_heard_and_before_as_the_run_began() -> None:
+    run = Told()
+    run.says(run.epoch(spec=to_bytes(spec_of(stop={"target": 5.0}))))
+    report = run.heard.report(101.0)
+    assert report is not None and (report.target, report.population) == (5.0, 32)
+    said = "\n".join(lines(report, "-"))
+    assert "5.0 as the run began; shoal" in said and "update as the run began; shoal" in said
+    update = Update(
+        1, 7, (), 1.0, 0.1, 0.1, (), 0, 0, b"d" * 16, b"d" * 16, amendments={"stop.target": 9.0}
+    )
+    payload = signed(run.identity, "update", (run.run,), update)
+    run.heard.hear(topics.update(run.run), payload, 102.0)
+    report = run.heard.report(103.0)
+    assert report is not None and (report.target, report.population) == (9.0, 32)
+    assert report.as_begun == ("strategy.population",)
+    assert "9.0 as" not in "\n".join(lines(report, "-"))
 
 
 def test_another_key_than_the_join_lines_is_nobody() -> None:

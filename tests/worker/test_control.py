@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 import shoal
 from protocol import messages
@@ -139,6 +140,28 @@ async def test_who_says_nothing_or_nonsense_or_too_much_keeps_nobody_out(
                         assert (await ask(place, Request("status")))[0] == Answer("status")
                         break
                     await asyncio.sleep(0.05)
+
+
+async def test_a_worker_that_hangs_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(control_client, "PATIENCE", 0.3)
+    with socket.socket(socket.AF_UNIX) as hanging:
+        first, second = take(tmp_path, "a"), take(tmp_path, "b")
+        assert first is not None and second is not None
+        hanging.bind(str(first.socket))
+        hanging.listen()
+
+        async def answering(asked: Request) -> tuple[Answer, bytes]:
+            return Answer(report=structs.replace(REPORT, name="b")), b""
+
+        server = ControlServer(second.socket, answering)
+        await server.open()
+        asked = ["worker", "status", "--home", str(tmp_path)]
+        code = await asyncio.to_thread(run, shoal.app, asked)
+        await server.close()
+    said = capsys.readouterr()
+    assert code == 2 and "the worker a (pid" in said.err and "b (pid 7): in run-1" in said.out
 
 
 async def test_one_client_too_many_is_turned_away_at_once(tmp_path: Path) -> None:

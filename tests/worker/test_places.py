@@ -38,6 +38,16 @@ def holder(home: Path, name: str = "") -> subprocess.Popen[str]:
     )
 
 
+def test_a_place_that_can_not_be_looked_at_hides_no_other(tmp_path: Path) -> None:
+    """As that of a worker which was once started by root."""
+    ours = take(tmp_path, "b")
+    assert ours is not None
+    for name in "ac":
+        (ours.folder / f"{name}.lock").symlink_to(tmp_path / "nowhere")
+    assert [(place.name, place.pid) for place in neighbours(tmp_path)] == [("b", os.getpid())]
+    ours.leave()
+
+
 def test_each_process_has_a_place_of_its_own_and_the_dead_leave_theirs(tmp_path: Path) -> None:
     ours = take(tmp_path, "")
     assert ours is not None and ours.name == "worker"

@@ -268,6 +268,29 @@ async def test_who_says_nothing_is_let_go_and_connections_are_bounded(
             writer.close()
 
 
+@pytest.mark.parametrize("takes", [True, False])
+async def test_who_dribbles_a_second_request_or_takes_no_answers_is_let_go(
+    takes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guard, "FIRST_REQUEST_SECONDS", 0.5)
+    monkeypatch.setattr(guard, "LOOK_SECONDS", 0.3)
+    asked = b"GET /static/main.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    async with served(tmp_path) as site:
+        assert site.dashboard._server is not None
+        connections = site.dashboard._server.server_state.connections
+        port = urlsplit(site.url).port
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        writer.write(asked if takes else asked * 2000)
+        await reader.readuntil(b"\r\n")
+        async with asyncio.timeout(10):
+            while connections:
+                if takes:
+                    writer.write(b"x")
+                    await reader.read(1024)
+                await asyncio.sleep(0.05)
+        writer.close()
+
+
 async def test_the_last_picture_is_told_before_the_end(tmp_path: Path) -> None:
     async with contextlib.AsyncExitStack() as stack:
         site = await stack.enter_async_context(served(tmp_path))
