@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
 import time
@@ -36,8 +37,9 @@ class Console:
         self._last = (time.monotonic(), progress.episodes, progress.steps)
 
     def say(self, line: str) -> None:
-        """A line that stays."""
-        print(line, file=self._stream, flush=True)
+        """A line that stays, where anybody reads it: the run goes on without, too."""
+        with contextlib.suppress(OSError):
+            print(line, file=self._stream, flush=True)
 
     def event(self, line: str) -> None:
         """Something that happened in the pool; left out where the host wants it quiet."""

@@ -16,6 +16,7 @@ from coordinator.pool.confidence import USUAL, margin
 from coordinator.pool.events import CentreJudged
 from coordinator.progress import Outcome
 from protocol.address import join_line
+from protocol.command import hangups
 from protocol.errors import ShoalError
 from protocol.figures import shown
 from protocol.identity import (
@@ -248,9 +249,10 @@ def resumption(course: Course, leader: Leader) -> str:
 
 @contextlib.contextmanager
 def signals(server: Server) -> Iterator[None]:
-    """SIGINT ends the server's run, SIGTERM pauses it."""
+    """SIGINT ends the server's run; SIGTERM pauses it, and so does the end of the terminal."""
     loop = asyncio.get_running_loop()
     handlers = {signal.SIGINT: server.stop, signal.SIGTERM: server.pause}
+    handlers |= dict.fromkeys(hangups(), server.pause)
     for number, handle in handlers.items():
         word = "stopped" if number == signal.SIGINT else "paused"
         loop.add_signal_handler(number, handle, f"{word} by the host ({number.name})")

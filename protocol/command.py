@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,6 +31,13 @@ def run(app: Callable[..., Any], arguments: Sequence[str] | None = None) -> int:
             print(f"error: {_one_line(message(), error, given)}", file=sys.stderr)
         return int(getattr(error, "exit_code", WRONG_USE))
     return code if isinstance(code, int) else 0
+
+
+def hangups() -> tuple[signal.Signals, ...]:
+    """The signal that the end of a terminal sends, where this system has it and nobody, as nohup
+    does, wants it ignored."""
+    found = getattr(signal, "SIGHUP", None)
+    return () if found is None or signal.getsignal(found) is signal.SIG_IGN else (found,)
 
 
 def _harmless(text: str) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from protocol.command import hangups
 from protocol.errors import ShoalError
 from worker.amounts import (
     bytes_of_memory,
@@ -238,7 +239,9 @@ def be_nice(level: int) -> None:
 
 async def _run(daemon: Daemon, exit_with_parent: bool) -> int:
     loop = asyncio.get_running_loop()
-    for number, react in ((signal.SIGINT, daemon.interrupt), (signal.SIGTERM, daemon.terminate)):
+    reactions = {signal.SIGINT: daemon.interrupt, signal.SIGTERM: daemon.terminate}
+    reactions |= dict.fromkeys(hangups(), daemon.terminate)
+    for number, react in reactions.items():
         try:
             loop.add_signal_handler(number, react)
         except NotImplementedError:  # Windows

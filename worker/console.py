@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sys
@@ -46,6 +47,13 @@ def open_console(mode: Mode, stream: TextIO | None = None) -> Console:
     if mode == "auto" and stream.isatty():
         return LiveConsole(stream, lambda: shutil.get_terminal_size().columns)
     return PlainConsole(stream)
+
+
+def _write(stream: TextIO, text: str) -> None:
+    """Who read it may be gone, or the disk full: the work goes on all the same."""
+    with contextlib.suppress(OSError):
+        stream.write(text)
+        stream.flush()
 
 
 def harmless(text: str) -> str:
@@ -131,8 +139,7 @@ class LiveConsole:
 
     def say(self, text: str, warning: bool = False) -> None:
         """Write a line above the live one."""
-        self._stream.write(f"\r\x1b[K{harmless(text)}\n{self._line}")
-        self._stream.flush()
+        _write(self._stream, f"\r\x1b[K{harmless(text)}\n{self._line}")
 
     def show(self, view: View, now: float) -> None:
         """Rewrite the live line."""
@@ -143,14 +150,12 @@ class LiveConsole:
         line = harmless(status_line(view, rates))[: max(20, self._columns() - 1)]
         if line != self._line:
             self._line = line
-            self._stream.write(f"\r\x1b[K{line}")
-            self._stream.flush()
+            _write(self._stream, f"\r\x1b[K{line}")
 
     def close(self) -> None:
         """Take the live line away."""
         self._line = ""
-        self._stream.write("\r\x1b[K")
-        self._stream.flush()
+        _write(self._stream, "\r\x1b[K")
 
 
 class PlainConsole:
@@ -163,8 +168,7 @@ class PlainConsole:
 
     def say(self, text: str, warning: bool = False) -> None:
         """Write a line."""
-        self._stream.write(f"{time.strftime('%H:%M:%S')} {harmless(text)}\n")
-        self._stream.flush()
+        _write(self._stream, f"{time.strftime('%H:%M:%S')} {harmless(text)}\n")
 
     def show(self, view: View, now: float) -> None:
         """Write the status."""
@@ -185,8 +189,7 @@ class QuietConsole:
     def say(self, text: str, warning: bool = False) -> None:
         """Write a warning."""
         if warning:
-            self._stream.write(f"{harmless(text)}\n")
-            self._stream.flush()
+            _write(self._stream, f"{harmless(text)}\n")
 
     def show(self, view: View, now: float) -> None:
         """Nothing to do."""
@@ -219,8 +222,7 @@ class JsonConsole:
         """Nothing to do."""
 
     def _write(self, fields: dict[str, Any]) -> None:
-        self._stream.write(json.dumps({"time": round(time.time(), 3), **fields}) + "\n")
-        self._stream.flush()
+        _write(self._stream, json.dumps({"time": round(time.time(), 3), **fields}) + "\n")
 
 
 class Paced:

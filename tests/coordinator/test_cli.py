@@ -246,7 +246,8 @@ async def test_broker_that_refuses_is_named_with_the_remedy(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("number", "word"), [(signal.SIGINT, "stopped"), (signal.SIGTERM, "paused")]
+    ("number", "word"),
+    [(signal.SIGINT, "stopped"), (signal.SIGTERM, "paused"), (signal.SIGHUP, "paused")],
 )
 async def test_signal_ends_or_pauses_a_run_orderly(
     number: signal.Signals, word: str, tmp_path: Path
