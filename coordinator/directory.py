@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from coordinator import board, holder
 from coordinator.board import Board
 from coordinator.metrics_file import METRICS, mend
-from coordinator.wanted import WANTED
+from coordinator.wanted import LOCK, WANTED
 from protocol import spec as run_spec
 from protocol.disk import write_whole
 from protocol.errors import ShoalError
@@ -48,6 +48,7 @@ _FILES = (
     "log.sqlite-shm",
     ORDERS,
     WANTED,
+    LOCK,
     "mosquitto.log",
     "broker.crt",
     "broker.key",

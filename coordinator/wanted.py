@@ -18,7 +18,7 @@ from protocol.disk import write_whole
 from protocol.errors import ShoalError
 from protocol.kept_json import DamagedJson, read_json
 
-WANTED = "wanted.json"
+WANTED, LOCK = "wanted.json", "wanted.lock"
 MOST_BYTES = 1 << 16
 
 
@@ -66,9 +66,11 @@ def _write(path: Path, wanted: Mapping[str, float]) -> None:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Nobody else writes meanwhile: the lock is on the directory, since the file is replaced."""
+    """Nobody else writes meanwhile. The lock is on a file of its own, as the other is replaced, and
+    only its owner can open it: on the directory other users could keep the host waiting."""
     try:
-        handle = os.open(path.parent, os.O_RDONLY)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+        handle = os.open(path.with_name(LOCK), flags, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield

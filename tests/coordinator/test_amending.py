@@ -3,7 +3,11 @@ the history alone, whoever leads, dies, joins late or replays."""
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +76,19 @@ def test_a_damaged_file_is_one_error(text: str, tmp_path: Path) -> None:
     path.write_text(text)
     with pytest.raises(ShoalError, match=r"is damaged .* remove it, and say again what to set"):
         wanted.read(path)
+
+
+def test_what_is_wanted_waits_for_no_lock_that_other_users_can_have(tmp_path: Path) -> None:
+    """They can open all that they may read, and lock it for ever."""
+    handle = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    command = "import sys; from pathlib import Path; from coordinator import wanted; "
+    command += "wanted.add(Path(sys.argv[1]), {'stop.target': 5.0})"
+    path = tmp_path / wanted.WANTED
+    subprocess.run([sys.executable, "-c", command, str(path)], check=True, timeout=20.0)
+    os.close(handle)
+    assert wanted.read(path) == {"stop.target": 5.0}
+    assert (tmp_path / wanted.LOCK).stat().st_mode & 0o077 == 0
 
 
 def test_what_is_new_is_told_once_and_what_holds_already_is_forgotten(tmp_path: Path) -> None:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+from pathlib import Path
+
+import pytest
+
+from coordinator.console import Console
 from coordinator.lines import LINES_AT_ONCE, LINES_PER_SECOND, LONGEST_LINE, Lines
 
 
@@ -53,3 +59,13 @@ def test_why_nothing_happens_is_told_once_and_only_where_it_lasts() -> None:
     for quiet in ("", "nobody is here", "nobody is here"):
         reader.lines.look(quiet)
     assert reader.read == ["waiting: nobody is here"] * 2
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is full, of Linux")
+def test_a_host_goes_on_where_its_lines_can_not_be_written() -> None:
+    full = Path("/dev/full").open("w")  # noqa: SIM115 - closing it raises, too
+    console = Console(full)
+    for number in range(20):
+        console.event(f"line {number}" * 100)
+    with contextlib.suppress(OSError):
+        full.close()

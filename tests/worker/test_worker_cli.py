@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -374,3 +375,16 @@ def test_the_console_fits_where_it_writes_to():
             return True
 
     assert isinstance(open_console("auto", Terminal()), LiveConsole)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="a disk that is full, of Linux")
+@pytest.mark.parametrize("kind", ["live", "plain", "json", "quiet"])
+def test_a_worker_goes_on_where_its_lines_can_not_be_written(kind):
+    full = Path("/dev/full").open("w")  # noqa: SIM115 - closing it raises, too
+    console = LiveConsole(full, lambda: 80) if kind == "live" else open_console(kind, full)
+    for now in range(1, 20):
+        console.say("a line of some length" * 50, warning=True)
+        console.show(View(done=now), 10.0 * now)
+    console.close()
+    with contextlib.suppress(OSError):
+        full.close()
