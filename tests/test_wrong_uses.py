@@ -92,6 +92,7 @@ USES: dict[str, str] = {
     "join mqtt://127.0.0.1:1 --nice 20": "--nice",
     "join mqtt://127.0.0.1:1 --proxy ftp://x": "ftp://x",
     "join mqtt://127.0.0.1:1 --invite short": "invite",
+    "worker config --config nowhere.toml": "nowhere.toml",
     "play": "RUN_DIR",
     "play nowhere": "nowhere",
     "play . --episodes 0": "--episodes",

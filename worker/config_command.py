@@ -62,6 +62,8 @@ def show(
             raise ShoalError(f"{file} exists: change it, or move it away first")
         keep(file, written(_options(), {}))
         print(f"{file} has every option")
+    elif config is not None and not file.exists():
+        raise ShoalError(f"--config {file}: no such file; make it with --init, or name another")
     else:
         _print(file)
 

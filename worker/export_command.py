@@ -25,7 +25,7 @@ class Format(StrEnum):
 ENDINGS = {
     Format.SAFETENSORS: ".safetensors",
     Format.TORCH: ".pt",
-    Format.TORCHSCRIPT: ".pt",
+    Format.TORCHSCRIPT: ".torchscript.pt",
     Format.ONNX: ".onnx",
     Format.GYMNASIUM: "",
 }
