@@ -74,14 +74,14 @@ def ours(kind: str, population: int, lanes: int) -> tuple[Evaluate, float]:
     begin = time.perf_counter()
     made = CompiledLanes(spec, found, lanes, limit=found.limit)
     made.warm()
-    seconds = time.perf_counter() - begin
     theta = centre(kind, spec)
 
     def evaluate(number: int) -> int:
         job = EvaluationJob("members", number, 0, population // 2, 1, KINDS[kind])
         return int(made.evaluate(job, theta).lengths.sum())
 
-    return evaluate, seconds
+    evaluate(0)
+    return evaluate, time.perf_counter() - begin
 
 
 def evosax(kind: str, population: int) -> tuple[Evaluate, float]:
@@ -142,7 +142,7 @@ def compare(population: int, lanes: int, rounds: int) -> None:
             ratio_median=statistics.median(wall),
             ratio_range=[min(wall), max(wall)],
             ratio_of_processor_time_median=statistics.median(processor),
-            ours_compile_s=compiled,
+            ours_compile_and_first_s=compiled,
             evosax_compile_and_first_s=other,
         )
 
