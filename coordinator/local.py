@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from coordinator.server import Server
 
 MOST_WORKERS = 256
+LAST_BYTES = 4096
+"""Of a log, in which its last line is looked for: it grows for as long as its worker lives."""
 GOODBYE = 5.0
 """Seconds that workers have to leave by themselves once the run has ended."""
 STOP = 3.0
@@ -140,8 +142,9 @@ class _Worker:
 
     def last_words(self) -> str:
         """The last line of its log."""
-        with contextlib.suppress(OSError):
-            lines = self.log.read_text(errors="replace").strip().splitlines()
+        with contextlib.suppress(OSError), self.log.open("rb") as log:
+            log.seek(max(0, self.log.stat().st_size - LAST_BYTES))
+            lines = log.read(LAST_BYTES).decode(errors="replace").strip().splitlines()
             return lines[-1][:200] if lines else ""
         return ""
 
@@ -162,6 +165,8 @@ class LocalWorkers:
         self._find_way = way
         self._say = say
         self._workers: list[_Worker] = []
+        self._changing = asyncio.Lock()
+        """held while one comes or goes: no two have the same number, and so the same key"""
         self._server: Server | None = None
 
     @cached_property
@@ -182,8 +187,11 @@ class LocalWorkers:
 
     async def add(self) -> None:
         """One more, unless there are as many as there can be. Raises `ShoalError`."""
-        if self.count >= MOST_WORKERS:
-            return
+        async with self._changing:
+            if self.count < MOST_WORKERS:
+                await self._add()
+
+    async def _add(self) -> None:
         taken = {worker.number for worker in self._workers}
         number = next(n for n in range(MOST_WORKERS) if n not in taken)
         try:
@@ -203,9 +211,9 @@ class LocalWorkers:
 
     async def remove(self) -> None:
         """One less: the last that came hands its tasks back, and ends."""
-        if self._workers:
-            worker = self._workers.pop()
-            await self._end(worker)
+        async with self._changing:
+            if self._workers:
+                await self._end(self._workers.pop())
 
     async def let_go(self) -> None:
         """Wait for all to leave by themselves: they know that the run has ended."""
@@ -221,8 +229,9 @@ class LocalWorkers:
 
     async def __aexit__(self, *_: object) -> None:
         """End all that are left."""
-        workers, self._workers = self._workers, []
-        await asyncio.gather(*map(self._end, workers))
+        async with self._changing:
+            workers, self._workers = self._workers, []
+            await asyncio.gather(*map(self._end, workers))
 
     async def _keep(self, worker: _Worker) -> None:
         """Start it again whenever it ends, as long as that may help."""

@@ -105,7 +105,7 @@ def keep(file: Path, text: str) -> None:
 
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(file, text.encode())
+        write_whole(file.resolve(), text.encode())  # where it is a link, that stays one
     except OSError as error:
         raise ShoalError(
             f"can't write {file}: {error.strerror}; name another with --config, or make "

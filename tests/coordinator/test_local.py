@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ from coordinator.admission import OWN_LABEL, read_invites
 from coordinator.local import (
     LONGEST_PAUSE,
     MOST_WORKERS,
+    LocalWorkers,
     pause_before,
     unconfigured,
     wanted,
@@ -68,6 +70,16 @@ def test_secrets_go_where_no_list_of_processes_shows_them() -> None:
         "SHOAL_INVITE": "shoal-invite-x",
         "SHOAL_PROXY": "http://u:p@proxy:3128",
     }
+
+
+async def test_workers_that_are_wanted_at_once_have_a_key_and_a_log_each(tmp_path: Path) -> None:
+    """As somebody wants them who presses a key several times."""
+    reached = parse_address(f"mqtt://127.0.0.1:1#{KEY}")
+    way = way_in(reached, "cartpole-v1-1a2b3c4d", KEY, "", None)
+    async with LocalWorkers(tmp_path, lambda: way, lambda line: None) as workers:
+        await asyncio.gather(workers.add(), workers.add(), workers.remove(), workers.add())
+        assert sorted(worker.number for worker in workers._workers) == [0, 1]
+    assert len(list((tmp_path / "logs").glob("*.log"))) == 2
 
 
 def worker_process(host: Running, name: str) -> int:

@@ -202,6 +202,15 @@ def test_a_flag_goes_before_the_environment_that_before_the_file(tmp_path):
     assert "there is no such file" in missing.stderr
 
 
+def test_a_configuration_that_is_a_link_stays_one(tmp_path):
+    file, home = tmp_path / "elsewhere.toml", tmp_path / "home"
+    home.mkdir()
+    file.write_text("cores = 1\n")
+    (home / "worker.toml").symlink_to(file)
+    assert shoal("worker", "config", "set", "nice", "3", home=home).returncode == 0
+    assert (home / "worker.toml").is_symlink() and "nice = 3" in file.read_text()
+
+
 def test_the_command_writes_shows_and_changes_the_file(tmp_path):
     file = tmp_path / "home" / "worker.toml"
     made = shoal("worker", "config", "--init", home=file.parent)
