@@ -1,11 +1,7 @@
-"""The host's commands: `shoal host` and `shoal demo`."""
+"""The command `shoal host`, and the place where all of the host's commands are mounted."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import time
-from collections.abc import Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from coordinator import (
+    demo_command,
     invite_command,
     plot_command,
     pool_command,
@@ -21,7 +18,7 @@ from coordinator import (
     status_command,
 )
 from coordinator.dashboard import options as dashboards
-from coordinator.dashboard.opening import opened
+from coordinator.ending import lead_to_the_end
 from coordinator.flags import (
     Episodes,
     Hidden,
@@ -52,34 +49,11 @@ from coordinator.flags import (
     spec_values,
 )
 from coordinator.history import cli as history_cli
-from coordinator.history.cli import this_command
+from coordinator.leading_options import AllowModule, AsJson, Plain, Quiet, RunDir
+from coordinator.standing_by import refuse_beside_standby, stand_by_as_asked
 
 if TYPE_CHECKING:
     from coordinator.directory import RunDirectory
-    from coordinator.host import Run
-    from coordinator.progress import Outcome
-    from coordinator.watching import Watching
-
-STARTED = time.monotonic()
-
-AllowModule = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--allow-module",
-        help="Module that may register environments, hold the policy, add a strategy or an "
-        "optimizer; repeatable.",
-    ),
-]
-RunDir = Annotated[Path | None, typer.Option(help="Where the run is kept; by default runs/<run>.")]
-AsJson = Annotated[bool, typer.Option("--json", help="End with one line of JSON on stdout.")]
-Plain = Annotated[
-    bool,
-    typer.Option("--plain", help="Plain lines, though the terminal could show the whole screen."),
-]
-Quiet = Annotated[
-    bool,
-    typer.Option("--quiet", help="Leave out the lines about workers and tasks, not the progress."),
-]
 
 
 def register(app: typer.Typer) -> None:
@@ -88,7 +62,7 @@ def register(app: typer.Typer) -> None:
         epilog="Example: shoal host CartPole-v1 --bind 0.0.0.0 --pool quorum --population 256",
         name="host",
     )(host)
-    app.command(epilog="Example: shoal demo CartPole-v1 --workers 2 --seed 1", name="demo")(demo)
+    demo_command.register(app)
     presets_command.register(app)
     plot_command.register(app)
     invite_command.register(app)
@@ -300,8 +274,10 @@ def host(
             "--init": init,
             **{f"{section} settings": values for section, values in flags.items()},
         }
-        _refuse_beside_standby([name for name, value in asked.items() if value is not None])
-        _stand_by(standby, run_dir, key, home, patience, proxy, console, as_json, watched, modules)
+        refuse_beside_standby([name for name, value in asked.items() if value is not None])
+        stand_by_as_asked(
+            standby, run_dir, key, home, patience, proxy, console, as_json, watched, modules
+        )
         return
     if take_over and resume is None:
         raise ShoalError("--take-over goes on with a run: give its directory with --resume")
@@ -334,7 +310,7 @@ def host(
     choice = replace(known, **{name: value for name, value in given.items() if value is not None})
     wishes = Asked(choice, proxy, take_over, patience, announce, watched, workers, modules)
     leading = lead_as_asked(run, wishes, console)
-    _lead_to_the_end(run, console, leading, as_json)
+    lead_to_the_end(run, console, leading, as_json)
 
 
 def _let_in(directory: RunDirectory, admission: str | None, admit: list[str] | None) -> None:
@@ -349,176 +325,6 @@ def _let_in(directory: RunDirectory, admission: str | None, admit: list[str] | N
     except BaseException:
         directory.discard()
         raise
-
-
-def _refuse_beside_standby(given: list[str]) -> None:
-    """A standby follows a run as it is, over the broker that the run is at."""
-    from protocol.errors import ShoalError
-
-    if given:
-        raise ShoalError(
-            f"--standby follows a run as it is, over its own broker: leave out {', '.join(given)}"
-        )
-
-
-def _stand_by(
-    url: str,
-    run_dir: Path | None,
-    key: Path | None,
-    home: str,
-    patience: float,
-    proxy: str | None,
-    console: Watching,
-    as_json: bool,
-    watched: dashboards.Choice | None,
-    modules: tuple[str, ...],
-) -> None:
-    """Follow somebody's run, and lead it when it is our turn."""
-    from coordinator.history.keys import home_key
-    from protocol.address import join_line
-    from protocol.errors import ShoalError
-    from protocol.identity import Identity
-    from protocol.surroundings import address_from_here
-
-    address = address_from_here(url, proxy)
-    run, root = address.run, address.fingerprint
-    if run is None or root is None:
-        raise ShoalError(
-            f"--standby {address}: give the whole line that volunteers join with, "
-            "mqtt://HOST:PORT/RUN#FINGERPRINT; the host prints it"
-        )
-    key_file = home_key(home) if key is None else key
-    identity = Identity.load(key) if key is not None else Identity.load_or_create(key_file)
-    where = run_dir if run_dir is not None else Path("runs") / run
-    console.say(f"standby {identity.fingerprint} for the run {run}, kept in {where}")
-
-    async def standing() -> Outcome:
-        from coordinator.hosting import Listeners, stand_by
-
-        listeners = Listeners(
-            on_event=console.event,
-            on_update=console.update,
-            on_follow=lambda standby: console.follow(standby.version, standby.goal),
-            on_ready=lambda: console.ready(join_line(url, run, root)),
-            on_metrics=console.measure,
-            on_lead=console.lead,
-        )
-        line = join_line(url, run, root)
-        async with opened(watched, run, where, modules, console.say) as beside:
-            told = beside(listeners, line)
-            return await stand_by(run, root, identity, where, address, told, patience)
-
-    again = f"host --standby {address} --run-dir {where}"
-    try:
-        outcome = asyncio.run(standing())
-    except KeyboardInterrupt:
-        console.say(f"no standby any more; go on as one: {this_command()} {again}")
-        raise
-    finally:
-        console.clear()
-    if outcome.state == "stopped":  # there is nobody to follow
-        again = f"host --resume {where} --broker {address.pinned_broker} --key {key_file}"
-    _tell_the_end(console, where, outcome, again, as_json)
-
-
-def demo(
-    source: Annotated[
-        str, typer.Argument(metavar="ENV|RUN.toml", help="Environment id, or a run file.")
-    ] = "CartPole-v1",
-    workers: Annotated[int, typer.Option(min=1, max=256, help="Worker processes.")] = 2,
-    broker: Annotated[str, typer.Option(help="embedded or mosquitto.")] = "embedded",
-    dashboard: dashboards.Port = None,
-    dashboard_bind: dashboards.Bind = None,
-    dashboard_token_file: dashboards.TokenFile = None,
-    run_dir: RunDir = None,
-    name: Name = None,
-    seed: Seed = None,
-    preset: PresetName = None,
-    policy: Policy = None,
-    hidden: Hidden = None,
-    strategy: Strategy = None,
-    shaping: Shaping = None,
-    population: Population = None,
-    sigma: Sigma = None,
-    noise: Noise = None,
-    optimizer: OptimizerKind = None,
-    learning_rate: LearningRate = None,
-    normalize: Normalize = None,
-    pool: PoolPreset = None,
-    quorum: Quorum = None,
-    max_staleness: Staleness = None,
-    target: Target = None,
-    updates: Updates = None,
-    episodes: Episodes = None,
-    steps: Steps = None,
-    seconds: Seconds = None,
-    assignments: Set = None,
-    init: Init = None,
-    allow_module: AllowModule = None,
-    as_json: AsJson = False,
-    quiet: Annotated[
-        bool, typer.Option("--quiet/--events", help="Leave out or show each event in the pool.")
-    ] = True,
-    plain: Plain = False,
-) -> None:
-    """Train on this machine: a broker, a coordinator and workers as real processes."""
-    from coordinator import demo as running
-    from coordinator.composing import compose
-    from coordinator.host import prepare
-    from coordinator.watching import open_console
-    from protocol import registry
-    from protocol.errors import ShoalError
-    from protocol.installed import granted
-
-    if broker not in ("embedded", "mosquitto"):
-        raise ShoalError(f"--broker {broker!r}: the demo starts its own, embedded or mosquitto")
-    flags = spec_values(locals())
-    watched = dashboards.choice(dashboard, dashboard_bind, dashboard_token_file)
-    modules = granted(allow_module)
-    registry.allow(modules)
-    spec, first, told = compose(source, flags, assignments or [], modules, pool, init, preset)
-    run = prepare(spec, run_dir, first=first)
-    console = open_console(plain, not quiet)
-    if told:
-        console.say(told)
-    console.say(
-        f"run {run.id}: {spec.environment.id}, {spec.size:,} parameters, "
-        f"{workers} worker{'s' * (workers != 1)}; "
-        "the first run on a machine compiles kernels for up to a minute"
-    )
-    showing = opened(watched, run.id, run.directory.path, modules, console.say)
-    training = running.demo(run, workers, broker, console, showing, modules)
-    _lead_to_the_end(run, console, training, as_json)
-
-
-def _lead_to_the_end(
-    run: Run, console: Watching, leading: Coroutine[Any, Any, Outcome], as_json: bool
-) -> None:
-    """Lead the run, and tell how it ended; a run that never began leaves nothing behind."""
-    try:
-        outcome = asyncio.run(leading)
-    except BaseException:
-        console.clear()
-        run.directory.discard()
-        raise
-    run.directory.close()
-    where = run.directory.path
-    _tell_the_end(console, where, outcome, f"host --resume {where}", as_json)
-
-
-def _tell_the_end(
-    console: Watching, where: Path, outcome: Outcome, again: str, as_json: bool
-) -> None:
-    """Tell how a run ended; `again` is the command that goes on with one that has not."""
-    from coordinator.host import summary, verdict
-
-    console.close(outcome.progress)
-    console.say(verdict(outcome))
-    if outcome.state != "finished":
-        console.say(f"go on with it: {this_command()} {again}")
-    console.say(f"kept in {where}; watch it: {this_command()} play {where}")
-    if as_json:
-        print(json.dumps(summary(outcome, time.monotonic() - STARTED)))
 
 
 def _refuse_changes(
