@@ -11,7 +11,7 @@ from coordinator.directory import known_spec
 from coordinator.holder import holder
 from coordinator.log import LogReader, UpdateRow
 from coordinator.metrics_file import amended, latest_update
-from coordinator.report import Report, state_of
+from coordinator.report import Report, pace, state_of
 from protocol.envelope import peek_signed
 from protocol.errors import ShoalError
 from protocol.messages import Update
@@ -47,6 +47,7 @@ def look(directory: Path, now: float) -> Report:
     last = rows[-1] if rows else None
     judged = evaluations[-1] if evaluations else None
     update = None if last is None else _read(last)
+    made = [(row.version, row.seconds) for row in rows]
     held = amended(directory)
     return Report(
         run=run,
@@ -65,7 +66,7 @@ def look(directory: Path, now: float) -> Report:
         population=int(held.get("strategy.population", spec.strategy.population)),
         workers=None if last is None else last.workers,
         learning_rate=None if update is None else update.learning_rate,
-        updates_per_minute=_pace(rows) if state == "running" else None,
+        updates_per_minute=pace(made) if state == "running" else None,
         update_age=None if last is None else max(0.0, now - last.made_at),
         seconds=None if last is None else last.seconds,
         bytes=size,
@@ -130,14 +131,6 @@ def _read(row: UpdateRow) -> Update | None:
         update = peek_signed(row.payload)
         return update if isinstance(update, Update) else None
     return None
-
-
-def _pace(rows: list[UpdateRow]) -> float | None:
-    """Updates a minute, by the time for which the run was led."""
-    if len(rows) < 2:
-        return None
-    seconds = rows[-1].seconds - rows[0].seconds
-    return 60.0 * (len(rows) - 1) / seconds if seconds > 0.0 else None
 
 
 def _members_mean(directory: Path) -> float | None:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 from coordinator.leading import Contact
-from coordinator.report import Report, State
+from coordinator.report import Report, State, pace
 from protocol import amendments, topics
 from protocol.address import Address, join_line
 from protocol.authority import Announcement, read_epoch
@@ -98,6 +98,7 @@ class Heard:
         version = epoch.version if beat is None else max(epoch.version, beat.version)
         if last is not None:
             version = max(version, last[1].version + 1)
+        made = [(update.version, update.seconds) for _, update in self._updates]
         state, why = self._state(beat, now)
         return Report(
             run=self._run,
@@ -116,7 +117,7 @@ class Heard:
             as_begun=tuple(field for field in SHOWN if field not in self._set),
             workers=None if last is None else last[1].workers,
             learning_rate=None if last is None else last[1].learning_rate,
-            updates_per_minute=self._pace(),
+            updates_per_minute=pace(made),
             update_age=None if last is None else now - last[0],
             seconds=None if last is None else last[1].seconds,
         )
@@ -150,14 +151,6 @@ class Heard:
         if beat is not None and beat.phase == "paused":
             return "paused", "nothing new is leased, by the host's word"
         return "running", ""
-
-    def _pace(self) -> float | None:
-        """Updates a minute of those that were heard, by the time for which the run was led."""
-        if len(self._updates) < 2:
-            return None
-        (_, first), (_, last) = self._updates[0], self._updates[-1]
-        seconds = last.seconds - first.seconds
-        return 60.0 * (last.version - first.version) / seconds if seconds > 0.0 else None
 
 
 @asynccontextmanager

@@ -69,6 +69,15 @@ def state_of(noted: object, ended: object, process: int | None) -> State:
     return "interrupted"
 
 
+def pace(updates: Sequence[tuple[int, float]]) -> float | None:
+    """Updates a minute, of some by (version, seconds for which the run had been led), in order;
+    None where they don't tell."""
+    if len(updates) < 2:
+        return None
+    (first, began), (last, ended) = updates[0], updates[-1]
+    return 60.0 * (last - first) / (ended - began) if ended > began else None
+
+
 def lines(report: Report, silence: str) -> list[str]:
     """For people, a fact a line; `silence`: what it means that no update came."""
     state = report.state + (f": {report.why}" if report.why else "")
