@@ -237,9 +237,10 @@ def host(
     from coordinator import host as runs
     from coordinator.directory import BrokerChoice
     from coordinator.hosted import Asked, lead_as_asked
-    from coordinator.local import usable_cores, wanted
+    from coordinator.local import wanted
     from coordinator.watching import open_console
     from protocol import registry
+    from protocol.cores import usable_cores
     from protocol.errors import ShoalError
     from protocol.identity import digest_of
     from protocol.installed import granted

@@ -50,13 +50,6 @@ def wanted(text: str, cores: int) -> int:
     )
 
 
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def pause_before(failures: int) -> float:
     """Seconds before a worker is started again that ended so many times in a row."""
     return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures - 1, 30))

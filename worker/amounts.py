@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 from protocol.errors import ShoalError
@@ -65,10 +64,3 @@ def bytes_in(text: str) -> int:
         return 0
     base = 1024 if match[2].endswith("i") else 1000
     return int(float(match[1]) * base ** " kMG".index(match[2][:1].replace("K", "k") or " "))
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from protocol.command import hangups
+from protocol.cores import usable_cores
 from protocol.errors import ShoalError
 from worker.amounts import (
     bytes_of_memory,
     bytes_per_second,
     cores_granted,
     share_of_a_core,
-    usable_cores,
 )
 from worker.configuration import Value, options_of
 from worker.configured import configured, file_of, source_of

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from protocol.cores import usable_cores
 from protocol.errors import ShoalError
-from worker.amounts import cores_granted, usable_cores
+from worker.amounts import cores_granted
 from worker.config_command import settled
 from worker.configuration import Option, Value, beside, options_of
 from worker.configured import file_of, judge_environment, load

@@ -10,13 +10,13 @@ from typing import Annotated
 import typer
 
 from protocol.address import parse_address
+from protocol.cores import usable_cores
 from worker import permission_options
 from worker.amounts import (
     bytes_of_memory,
     bytes_per_second,
     cores_granted,
     share_of_a_core,
-    usable_cores,
 )
 from worker.configuration import Check
 

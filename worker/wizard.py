@@ -10,6 +10,7 @@ from getpass import getpass
 from pathlib import Path
 
 from protocol.address import Address, parse_address
+from protocol.cores import usable_cores
 from protocol.errors import ShoalError
 from protocol.identity import Identity
 from protocol.invites import seed_of
@@ -17,7 +18,7 @@ from protocol.link import FatalLinkError
 from protocol.nearby import Nearby
 from protocol.surroundings import address_from_here
 from worker import preflight
-from worker.amounts import cores_granted, usable_cores
+from worker.amounts import cores_granted
 from worker.configuration import Option, Value, changed, written
 from worker.configured import keep, text_of
 from worker.console import harmless
