@@ -18,6 +18,7 @@ from coordinator.directory import BrokerChoice, RunDirectory, keep_spec, known_s
 from coordinator.history import keys
 from coordinator.history.carve import carve
 from coordinator.log import LogReader, ResultRow, UpdateLog, UpdateRow
+from coordinator.metrics_file import METRICS, latest_update
 from coordinator.pool.events import Ban, Rely
 from coordinator.trust import Trust
 from coordinator.versions import Versions
@@ -164,14 +165,14 @@ def broker_choice(scratch: Path) -> Decoder:
 
 def metrics(scratch: Path) -> Decoder:
     """Lines of metrics, the last of which a run goes on with."""
-    directory = RunDirectory.create(scratch / "run", RUN)
-    path = scratch / "run" / "metrics.jsonl"
+    run_dir = RunDirectory.create(scratch / "run", RUN).path
+    path = run_dir / METRICS
     line = {"kind": "update", "version": 7, "mean_return": 3.5, "wire_bytes": 100}
     corpus = ("".join(json.dumps({**line, "version": v}) + "\n" for v in range(3)).encode(),)
 
     def read(data: bytes) -> object:
         path.write_bytes(data)
-        return directory.latest_update()
+        return latest_update(run_dir)
 
     return Decoder("json", corpus, read, ())
 
