@@ -104,6 +104,12 @@ class Running:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
+    def signal_children(self, number: int) -> None:
+        """The same for what it started alone, which then holds whatever it is given."""
+        for pid in set(self.pids()) - {self.process.pid}:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
     def cpu_seconds(self) -> float:
         """Processor time, user and system, of it and all that it started; who has ended since the
         last look counts as it was then."""

@@ -74,6 +74,11 @@ class Attacker:
         """Those of members."""
         return [task for task in self.inside.heard.tasks if task.kind == "members"]
 
+    @property
+    def known(self) -> list[Task]:
+        """Those of which it has the parameters, too."""
+        return [task for task in self.tasks if task.version in self.inside.states]
+
     def result(self, **changes: object) -> Result:
         """Of its task: whole, plausible, and made up."""
         task = self.task
@@ -109,10 +114,15 @@ class Attacker:
         return await RawClient.connect(self.broker, name)
 
 
+Wanted = Callable[[Attacker], bool]
+
+
 @contextlib.asynccontextmanager
-async def attacker(url: str, run: str, **options: Any) -> AsyncIterator[Attacker]:
-    """One that has a task, unless it wants none: another comes where a newcomer finds nothing free
-    in such small batches just then."""
+async def attacker(
+    url: str, run: str, has: Wanted = lambda made: bool(made.tasks), **options: Any
+) -> AsyncIterator[Attacker]:
+    """One that has what it wants, a task, unless it takes none: another comes where a newcomer
+    finds nothing free in such small batches just then."""
     for _ in range(NEWCOMERS):
         made = Attacker(url, run, **options)
         async with made.inside:
@@ -120,7 +130,7 @@ async def attacker(url: str, run: str, **options: Any) -> AsyncIterator[Attacker
             if made.inside.credit:
                 try:
                     async with asyncio.timeout(5.0):
-                        await made.inside.until(lambda made=made: bool(made.tasks))
+                        await made.inside.until(lambda made=made: has(made))
                 except TimeoutError:
                     continue
             yield made
@@ -230,11 +240,13 @@ async def half_open_sockets(mallory: Attacker, count: int) -> AsyncIterator[None
 
 async def replays(url: str, run: str, spec: RunSpec) -> None:
     """A true result counts once, however often and by whomever it is said again."""
-    async with attacker(url, run) as eve, attacker(url, run, credit=0) as twin:
+    async with (
+        attacker(url, run, has=lambda made: bool(made.known)) as eve,
+        attacker(url, run, credit=0) as twin,
+    ):
         heard = eve.inside.heard
         known = eve.inside.states
-        await eve.inside.until(lambda: any(t.version in known for t in eve.tasks))
-        task = next(t for t in reversed(eve.tasks) if t.version in known)
+        task = eve.known[-1]
         heard.tasks.insert(0, task)
         returns, lengths = truth(spec, known[task.version], task)
         result = eve.result(returns=returns, lengths=lengths)

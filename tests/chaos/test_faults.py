@@ -86,9 +86,12 @@ def test_stopped_processes_and_a_restarted_broker_change_no_bit(
             for index in range(3)
         ]
         leader.await_line("joined", 3)
+        asleep.signal_children(signal.SIGSTOP)
+        await_status(asleep, lambda status: status["running"] > 0)
         asleep.signal_all(signal.SIGSTOP)
         killed.signal(signal.SIGKILL)
-        await_updates(run_dir, 1)  # for which others had to take over what those two held
+        made = len(updates(run_dir))
+        await_updates(run_dir, made + 1)  # for which others had to take over what those two held
         asleep.signal_all(signal.SIGCONT)
         woken = await_status(asleep, lambda status: status["late"] + status["duplicate"] > 0)
         assert mosquitto.process is not None

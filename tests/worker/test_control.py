@@ -398,7 +398,9 @@ async def test_a_worker_pauses_and_leaves_on_its_volunteers_terms(
         ):
             await coordinator.until(lambda: coordinator.welcomes == 1)
             assert host.hello is not None and host.hello.credit == 0
-            assert daemon.view().idle_because == f"paused: outside {closed}"
+            await coordinator.until(
+                lambda: daemon.view().idle_because == f"paused: outside {closed}"
+            )
             evaluators = daemon._evaluators
             assert evaluators is not None
             await coordinator.until(lambda: daemon._steering._readings.memory > 0)
