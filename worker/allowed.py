@@ -36,3 +36,15 @@ def imported(path: str, what: str, failure: type[ShoalError]) -> Any:
             f"the {what} {path!r} can't be imported ({words_of(error)}): install the package that "
             "holds it, the version that the host has"
         ) from None
+
+
+def import_registrars(allowed: Sequence[str], failure: type[ShoalError]) -> None:
+    """Import the modules that the volunteer lets register environments. Raises `failure`."""
+    for module in allowed:
+        try:
+            importlib.import_module(module)
+        except Exception as error:
+            raise failure(
+                f"the allowed module {module!r} can't be imported ({words_of(error)}): "
+                "install it or take it off the list"
+            ) from None

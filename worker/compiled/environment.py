@@ -11,6 +11,7 @@ from typing import Any
 
 from protocol import backends
 from protocol.spaces import Space
+from worker.allowed import import_registrars
 from worker.evaluation.jobs import EnvironmentUnavailable
 from worker.evaluation.words import words_of
 
@@ -89,14 +90,7 @@ def functional(
     Raises:
         EnvironmentUnavailable: unknown, not installed, or it can't be made with these arguments.
     """
-    for module in allowed:
-        try:
-            importlib.import_module(module)
-        except Exception as error:
-            raise EnvironmentUnavailable(
-                f"the allowed module {module!r} can't be imported ({words_of(error)}): "
-                "install it or take it off the list"
-            ) from None
+    import_registrars(allowed, EnvironmentUnavailable)
     require_jax(environment_id)
     make = _factory(environment_id)
     try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from gymnasium.envs.registration import EnvSpec, registry
 from protocol.spaces import Space, fits
 from protocol.spec import LONGEST_EPISODE, EnvironmentSpec
 from protocol.wrappers import SLOW, Wrapper
+from worker.allowed import import_registrars
 from worker.evaluation.flattening import flattened
 from worker.evaluation.jobs import EnvironmentUnavailable
 from worker.evaluation.spaces import actions, observations, shown
@@ -79,14 +79,7 @@ def registered(environment_id: str, allowed: Sequence[str] = ()) -> EnvSpec:
     Raises:
         EnvironmentUnavailable: unknown, or an id that would import a module that isn't allowed.
     """
-    for module in allowed:
-        try:
-            importlib.import_module(module)
-        except Exception as error:
-            raise EnvironmentUnavailable(
-                f"the allowed module {module!r} can't be imported ({words_of(error)}): "
-                "install it or take it off the list"
-            ) from None
+    import_registrars(allowed, EnvironmentUnavailable)
     module, colon, name = environment_id.rpartition(":")
     if colon:
         raise EnvironmentUnavailable(
