@@ -201,6 +201,15 @@ def host(
             "but one. Their logs are in the run directory.",
         ),
     ] = "0",
+    priority: Annotated[
+        float,
+        typer.Option(
+            min=0.01,
+            max=100.0,
+            help="How much of workers that serve several runs this one asks for: with 2 twice as "
+            "much as a run of the same volunteer that says nothing.",
+        ),
+    ] = 1.0,
     run_dir: RunDir = None,
     objective: Objective = None,
     parameters: Parameters = None,
@@ -250,6 +259,8 @@ def host(
     registry.allow(modules)
     delegates = tuple(map(digest_of, delegate)) if delegate is not None else None
     workers = wanted(local_workers, usable_cores())
+    if priority != priority:  # no range of the command line keeps this out
+        raise ShoalError("--priority nan: must be a number from 0.01 to 100")
     console = open_console(plain, not quiet)
     watched = dashboards.choice(dashboard, dashboard_bind, dashboard_token_file)
     if standby is not None:
@@ -269,6 +280,7 @@ def host(
             "--delegate": delegate,
             "--keep-returns": keep_returns or None,
             "--local-workers": workers or None,
+            "--priority": priority if priority != 1.0 else None,
             "--set": assignments,
             "--preset": preset,
             "--pool": pool,
@@ -297,6 +309,7 @@ def host(
         run = runs.prepare(composed.spec, run_dir, key, delegates, keep_returns, composed.first)
         if composed.told:
             console.say(composed.told)
+    run = replace(run, priority=priority)
     _let_in(run.directory, admission, admit)
     known = run.directory.remembered() if run.resumed else BrokerChoice()
     given: dict[str, Any] = {

@@ -60,6 +60,8 @@ class Run:
     delegates: tuple[bytes, ...] | None = None
     """digests of the keys that may take over, in their order; None: as before"""
     keep_returns: bool = False
+    priority: float = 1.0
+    """among the runs of workers that serve several, see `messages.Here`"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

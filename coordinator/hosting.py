@@ -241,6 +241,7 @@ async def _lead(run: Run, course: Course, address: Address, listeners: Listeners
         course.log,
         course.recovered,
         address,
+        priority=run.priority,
         on_event=listeners.on_event,
         on_update=listeners.on_update,
         on_ready=listeners.on_ready,

@@ -65,7 +65,8 @@ class Way:
     """How workers of this machine get into the run.
 
     Attributes:
-        address: of the run at its broker, without credentials.
+        address: of the run at its broker, or of the broker alone where they serve all runs there,
+            without credentials.
         secrets: what the broker and the host ask them for, as variables of their environment: no
             list of processes shows these.
         allowed: modules that may register environments.
@@ -80,9 +81,16 @@ class Way:
     name: str = "local"
 
 
-def way_in(reached: Address, run: str, root_fingerprint: str, token: str, proxy: str | None) -> Way:
+def way_in(
+    reached: Address,
+    run: str | None,
+    root_fingerprint: str | None,
+    token: str,
+    proxy: str | None,
+) -> Way:
     """The way into a run whose broker this machine reaches at `reached`, by the credentials there;
-    `token`: what the broker asks for, empty where it asks for nothing."""
+    None for both: into all runs there. `token`: what the broker asks for, empty where it asks for
+    nothing."""
     from protocol import surroundings
 
     secrets = {}

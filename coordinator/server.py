@@ -132,6 +132,7 @@ class Server:
         recovered: Recovered,
         address: Address,
         *,
+        priority: float = 1.0,
         on_event: Callable[[str], None] = lambda line: None,
         on_update: Callable[[Progress], None] = lambda progress: None,
         on_ready: Callable[[], None] = lambda: None,
@@ -139,6 +140,7 @@ class Server:
     ) -> None:
         """`recovered` is where the run is, as `directory` and `log` have it; both stay open.
 
+        `priority`: among the runs of workers that serve several, see `messages.Here`.
         `on_event` gets a line for people, `on_update` the progress after each update, `on_metrics`
         each line of `metrics.jsonl`; `on_ready` is called when workers can join. Needs a running
         event loop.
@@ -149,6 +151,7 @@ class Server:
         self._leader = leader
         self._directory = directory
         self._on_ready = on_ready
+        self._priority = priority
         self._versions = recovered.versions
         self._secret = directory.read_secret()
         self._recorder = Recorder(spec, directory, log, self._result_kept, self._frozen, self._fail)
@@ -461,7 +464,7 @@ class Server:
 
     def _say_here(self) -> None:
         self._answering = None
-        self._voice.here(self._run_state)
+        self._voice.here(self._run_state, self._priority)
         if now() >= self._again_at:
             self._again_at = now() + EPOCH_APART
             self._voice.epoch_again()

@@ -128,10 +128,10 @@ class Voice:
         """Whether this is our latest announcement."""
         return payload == self._epoch
 
-    def here(self, state: RunState) -> None:
+    def here(self, state: RunState, priority: float) -> None:
         """The answer to who asks which runs are here."""
-        leader = self._leader
-        here = messages.Here(leader.run, leader.authority.root, self._spec.environment.id, state)
+        leader, environment = self._leader, self._spec.environment.id
+        here = messages.Here(leader.run, leader.authority.root, environment, state, priority)
         self._link.publish(topics.HERE, plain(here))
 
     def _tell(self, peer: Peer, message: messages.Message) -> None:

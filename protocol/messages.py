@@ -50,6 +50,7 @@ Label = Annotated[str, msgspec.Meta(max_length=64)]
 Reason = Annotated[str, msgspec.Meta(max_length=MAX_REASON)]
 Packed = Annotated[bytes, msgspec.Meta(max_length=250_000)]
 EpochNumber = Annotated[int, msgspec.Meta(ge=1, le=2**30)]
+Priority = Annotated[float, msgspec.Meta(ge=0.01, le=100.0)]
 Rank = Annotated[int, msgspec.Meta(ge=0, le=8)]
 """0: the run key; 1 to 8: a delegate, who steps in first has 1."""
 DelegateKey = Annotated[bytes, msgspec.Meta(max_length=32)]
@@ -430,6 +431,8 @@ class Here(Message, frozen=True, tag=19):
     host_key: Key
     environment: Annotated[str, msgspec.Meta(max_length=128)]
     state: RunState
+    priority: Priority = 1.0
+    """how much of a worker of several runs its host asks for, where others ask for 1"""
 
 
 class Charter(Message, frozen=True, tag=20):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,7 @@ class Led:
             self.course.log,
             self.course.recovered,
             parse_address(url),
+            priority=run.priority,
             on_event=self.lines.append,
             on_ready=self.ready.set,
             on_metrics=self.metrics.append,
@@ -96,13 +98,18 @@ async def broker(directory: Path, kind: str = "embedded") -> AsyncIterator[str]:
 
 @contextlib.asynccontextmanager
 async def led(
-    spec: RunSpec, directory: Path, url: str | None = None, identity: Identity | None = None
+    spec: RunSpec,
+    directory: Path,
+    url: str | None = None,
+    identity: Identity | None = None,
+    priority: float = 1.0,
 ) -> AsyncIterator[Led]:
     """Lead a new run, over a broker of its own where no `url` is given."""
     async with contextlib.AsyncExitStack() as stack:
         if url is None:
             url = await stack.enter_async_context(broker(directory / "broker"))
-        run = Led(begun(spec, directory / "run", identity), url)
+        new = replace(begun(spec, directory / "run", identity), priority=priority)
+        run = Led(new, url)
         try:
             yield run
         finally:

@@ -354,7 +354,7 @@ async def test_who_is_answered_once_for_many_questions(tmp_path: Path) -> None:
         for _ in range(20):
             link.publish(topics.WHO, plain(Who()))
 
-    async with led(spec_of(), tmp_path) as run:
+    async with led(spec_of(), tmp_path, priority=2.5) as run:
         async with asyncio.timeout(DEADLINE):
             await run.ready.wait()
             link = Link(
@@ -369,7 +369,7 @@ async def test_who_is_answered_once_for_many_questions(tmp_path: Path) -> None:
             await asyncio.sleep(server.HERE_WITHIN)
         await link.close()
         await asking
-    expected = Here(run.run_id, run.identity.public_key, "Formula-v0", "running")
+    expected = Here(run.run_id, run.identity.public_key, "Formula-v0", "running", 2.5)
     assert heard == [expected]
 
 
