@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.child import end
 from coordinator.dashboard.opening import Beside
-from coordinator.host import Run, join_command, load
+from coordinator.host import Run, heed_signals, join_command, load
 from coordinator.local import STOP, LocalWorkers, Way
 from coordinator.progress import Outcome
 from protocol.address import parse_address
@@ -56,6 +56,7 @@ async def demo(
             from coordinator.hosting import Listeners, lead
 
             def led(server: Server | None) -> None:
+                heed_signals(server)
                 local.led(server)
                 console.lead(server)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -249,20 +248,18 @@ def resumption(course: Course, leader: Leader) -> str:
     )
 
 
-@contextlib.contextmanager
-def signals(server: Server) -> Iterator[None]:
-    """SIGINT ends the server's run; SIGTERM pauses it, and so does the end of the terminal."""
+def heed_signals(server: Server | None) -> None:
+    """From now on SIGINT ends that server's run, SIGTERM pauses it, and so does the end of the
+    terminal; None: they do what they did before."""
     loop = asyncio.get_running_loop()
-    handlers = {signal.SIGINT: server.stop, signal.SIGTERM: server.pause}
-    handlers |= dict.fromkeys(hangups(), server.pause)
-    for number, handle in handlers.items():
-        word = "stopped" if number == signal.SIGINT else "paused"
-        loop.add_signal_handler(number, handle, f"{word} by the host ({number.name})")
-    try:
-        yield
-    finally:
-        for number in handlers:
+    for number in (signal.SIGINT, signal.SIGTERM, *hangups()):
+        if server is None:
             loop.remove_signal_handler(number)
+            continue
+        handle, word = server.pause, "paused"
+        if number == signal.SIGINT:
+            handle, word = server.stop, "stopped"
+        loop.add_signal_handler(number, handle, f"{word} by the host ({number.name})")
 
 
 def summary(outcome: Outcome, seconds: float) -> dict[str, object]:

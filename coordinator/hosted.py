@@ -14,7 +14,7 @@ from coordinator.broker.provide import Provided, is_external, is_secured, provid
 from coordinator.dashboard.opening import opened
 from coordinator.dashboard.options import Choice
 from coordinator.directory import BrokerChoice
-from coordinator.host import Course, Run, join_command, leaders, load
+from coordinator.host import Course, Run, heed_signals, join_command, leaders, load
 from coordinator.local import LocalWorkers, Way, way_in
 from coordinator.progress import Outcome
 from coordinator.watching import Watching
@@ -114,6 +114,7 @@ async def _lead(
                 console.follow(standby.version, standby.goal)
 
             def led(server: Server | None) -> None:
+                heed_signals(server)
                 local.led(server)
                 console.lead(server)
 

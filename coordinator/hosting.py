@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from coordinator import log as update_log
 from coordinator.directory import BrokerChoice, RunDirectory, keep_spec
-from coordinator.host import Course, Run, enter, resumption, signals
+from coordinator.host import Course, Run, enter, resumption
 from coordinator.leading import LISTEN_SECONDS, next_epoch
 from coordinator.log import UpdateLog
 from coordinator.progress import Outcome, Progress
@@ -41,7 +41,7 @@ peers gave us what we lack; follow until it is our turn."""
 class Listeners:
     """Who is told what happens: lines for people, the progress of a run that we lead or follow,
     each line of metrics, and that volunteers can join. `on_lead` gets who leads when we begin to,
-    to look at the run and to order something, and None when we cease to."""
+    to look at the run, to order something and to end it by a signal, and None when we cease to."""
 
     on_event: Callable[[str], None]
     on_update: Callable[[Progress], None] = lambda progress: None
@@ -247,12 +247,11 @@ async def _lead(run: Run, course: Course, address: Address, listeners: Listeners
         on_ready=listeners.on_ready,
         on_metrics=listeners.on_metrics,
     )
-    with signals(server):
-        listeners.on_lead(server)
-        try:
-            return await server.run()
-        finally:
-            listeners.on_lead(None)
+    listeners.on_lead(server)
+    try:
+        return await server.run()
+    finally:
+        listeners.on_lead(None)
 
 
 def _again(run: Run, course: Course, tell: Callable[[str], None]) -> Course:

@@ -13,6 +13,7 @@ from coordinator.history.cli import this_command
 
 if TYPE_CHECKING:
     from coordinator.progress import Outcome
+    from coordinator.server import Server
     from coordinator.watching import Watching
 
 
@@ -49,7 +50,12 @@ def stand_by_as_asked(
     console.say(f"standby {identity.fingerprint} for the run {run}, kept in {where}")
 
     async def standing() -> Outcome:
+        from coordinator.host import heed_signals
         from coordinator.hosting import Listeners, stand_by
+
+        def led(server: Server | None) -> None:
+            heed_signals(server)
+            console.lead(server)
 
         listeners = Listeners(
             on_event=console.event,
@@ -57,7 +63,7 @@ def stand_by_as_asked(
             on_follow=lambda standby: console.follow(standby.version, standby.goal),
             on_ready=lambda: console.ready(join_line(url, run, root)),
             on_metrics=console.measure,
-            on_lead=console.lead,
+            on_lead=led,
         )
         line = join_line(url, run, root)
         async with opened(watched, run, where, modules, console.say) as beside:
