@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import re
 import signal
@@ -41,6 +42,7 @@ from worker.view import View
 
 DEADLINE = 60.0  # of what takes a few seconds on a quiet machine
 ROOT = Path(__file__).parents[2]
+BEAT_SECONDS = 2.0
 EVERY = 1009  # as toy environments count: none of the first directions has such a seed
 M = TypeVar("M", bound=messages.Message)
 
@@ -70,6 +72,8 @@ class Coordinator:
         self.welcomes = 0
         self.tried: list[str] = []
         self._news = asyncio.Event()
+        self._beats_at = math.inf
+        """when the next sign of life is due; it gives none before the first"""
         self.link = Link(
             parse_address(url),
             client_id=f"scripted-{host.run}",
@@ -82,7 +86,18 @@ class Coordinator:
     def announce(self, status: str = "running", **changes: object) -> None:
         payload = self.host.epoch(status, **changes)
         self.link.publish(topics.epoch(self.host.run), payload, qos=1, retain=True)
+        self.beat()
+
+    def beat(self) -> None:
+        """A sign of life, as long as somebody waits for something: a busy machine takes longer
+        than a worker waits for a silent host."""
+        self._beats_at = now() + BEAT_SECONDS
         self.link.publish(topics.beat(self.host.run), self.host.beat())
+
+    def die(self) -> None:
+        """Give no more signs of life until a new announcement, as a broker tells for it."""
+        self._beats_at = math.inf
+        self.link.publish(topics.beat(self.host.run), self.host.beat("lost"))
 
     def on_message(self, topic: str, payload: bytes) -> None:
         parsed = topics.parse(topic)
@@ -151,6 +166,8 @@ class Coordinator:
     async def until(self, true: Callable[[], bool]) -> None:
         async with asyncio.timeout(DEADLINE):
             while not true():
+                if now() >= self._beats_at:
+                    self.beat()
                 self._news.clear()
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._news.wait(), 0.05)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from protocol import messages, topics
+from protocol import messages
 from protocol.identity import Identity
 from tests.protocol.mosquitto import Mosquitto
 from tests.worker.reference import run_spec
@@ -54,7 +54,7 @@ async def test_a_new_epoch_is_greeted_without_waiting_for_anything(
         task = host.task()
         coordinator.tell(task)
         result = await coordinator.hears(messages.Result)
-        coordinator.link.publish(topics.beat(host.run), host.beat("lost"))
+        coordinator.die()
         await coordinator.until(lambda: "the host is gone" in console.text)
         coordinator.host = host.other(2, leader)
         coordinator.announce()
