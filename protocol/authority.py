@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from protocol.envelope import open_signed, peek_signed, signed
+from protocol.envelope import open_signed, peek_signed, require_signed, signed
 from protocol.identity import Identity, key_digest, run_belongs_to
 from protocol.messages import Charter, Epoch, Update
 from protocol.packing import WireError
@@ -116,7 +116,7 @@ class Authority:
         key = self.signer(claimed)
         if self.rank(claimed.epoch, key) is None:
             raise WireError(f"update {claimed.version} is by a key that may not lead")
-        open_signed(payload, key, "update", (self.run,))
+        require_signed(payload, key, "update", (self.run,))
         return claimed
 
     def _link(self, epoch: int) -> Charter | None:
@@ -158,7 +158,7 @@ def read_epoch(payload: bytes, run: str, known: Authority | None = None) -> Anno
     announcement = Announcement(claimed, authority)
     if authority.rank(claimed.number, announcement.leader) != claimed.rank:
         raise WireError("an epoch led by a key that may not, or with another rank than the key's")
-    open_signed(payload, announcement.leader, "epoch", (run,))
+    require_signed(payload, announcement.leader, "epoch", (run,))
     return announcement
 
 

@@ -59,10 +59,13 @@ def open_signed(
 
     Raises `WireError`, also where the signature is somebody else's.
     """
-    proof, body = _body(payload, Wrapping.SIGNED)
-    if not verify(public_key, proof, label, *context, body):
-        raise WireError(f"the signature of this {label} is not by the expected key")
-    return decode(body)
+    return decode(_proved(payload, public_key, label, context))
+
+
+def require_signed(payload: bytes, public_key: bytes, label: str, context: tuple[str, ...]) -> None:
+    """Raises `WireError` where `open_signed` does for the signature: for a message that
+    `peek_signed` gave."""
+    _proved(payload, public_key, label, context)
 
 
 def peek_signed(payload: bytes) -> AnyMessage:
@@ -84,6 +87,13 @@ def open_sealed(payload: bytes, session_key: bytes, direction: Direction) -> Any
 def wrapping_of(payload: bytes) -> Wrapping:
     """How a payload is wrapped. Raises `WireError`."""
     return _unwrap(payload)[0]
+
+
+def _proved(payload: bytes, public_key: bytes, label: str, context: tuple[str, ...]) -> bytes:
+    proof, body = _body(payload, Wrapping.SIGNED)
+    if not verify(public_key, proof, label, *context, body):
+        raise WireError(f"the signature of this {label} is not by the expected key")
+    return body
 
 
 def _unwrap(payload: bytes) -> tuple[Wrapping, bytes, bytes]:

@@ -6,8 +6,8 @@ An answer may come before the update that uses the result, or after it: both are
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Iterable
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -20,8 +20,8 @@ UPDATES_KEPT = 16
 RESULTS_KEPT = 1024
 """Accepted results that wait for their update."""
 
-Range = tuple[int, int, int]
-"""A version, and the first direction and that after the last that were evaluated at it."""
+Range = tuple[int, int]
+"""The first direction, and that after the last, of a result."""
 
 
 class Counting:
@@ -38,7 +38,10 @@ class Counting:
         self.directions = 0
         self.of = 0
         self._began = math.inf
-        self._ours: deque[Range] = deque(maxlen=RESULTS_KEPT)
+        self._ours: defaultdict[int, list[Range]] = defaultdict(list)
+        """by the version that they were evaluated at"""
+        self._latest: deque[int] = deque()
+        """the versions of all of these, in the order in which they came"""
         self._seen: deque[tuple[Update, list[bool]]] = deque(maxlen=UPDATES_KEPT)
 
     @property
@@ -55,10 +58,11 @@ class Counting:
         for result in results:
             if result.kind != "members":
                 continue
-            ours = (result.version, result.first, result.first + result.count)
-            self._ours.append(ours)
+            ours = (result.first, result.first + result.count)
+            self._keep(result.version, ours)
             for update, counted in self._seen:
-                self._count(update, [ours], counted)
+                if update.version >= result.version:
+                    self._count(update, {result.version: [ours]}, counted)
 
     def update(self, update: Update) -> None:
         """The next update, as it was signed."""
@@ -69,26 +73,32 @@ class Counting:
         self._seen.append((update, counted))
         self._count(update, self._ours, counted)
 
-    def _count(self, update: Update, ours: Iterable[Range], counted: list[bool]) -> None:
+    def _keep(self, version: int, ours: Range) -> None:
+        if len(self._latest) == RESULTS_KEPT:
+            oldest = self._latest.popleft()
+            self._ours[oldest].pop(0)
+            if not self._ours[oldest]:
+                del self._ours[oldest]
+        self._ours[version].append(ours)
+        self._latest.append(version)
+
+    def _count(
+        self, update: Update, ours: Mapping[int, Sequence[Range]], counted: list[bool]
+    ) -> None:
         """Each pair of an update and a range comes here once."""
         for cohort in update.cohorts:
-            found = [there for one in ours if (there := _within(cohort, one))]
+            found = [one for one in ours.get(cohort.version, ()) if one[1] > cohort.first]
             if not found:
                 continue
             weights = _weights(cohort)
-            used = sum(int(np.count_nonzero(weights[begin:end])) for begin, end in found)
+            used = sum(
+                int(np.count_nonzero(weights[max(0, begin - cohort.first) : end - cohort.first]))
+                for begin, end in found
+            )
             self.directions += used
             if used and not counted[0]:
                 counted[0] = True
                 self.updates += 1
-
-
-def _within(cohort: Cohort, ours: Range) -> tuple[int, int] | None:
-    """Which weights of a cohort may be of a range of ours; None where none is."""
-    version, begin, end = ours
-    if version != cohort.version or end <= cohort.first:
-        return None
-    return max(0, begin - cohort.first), end - cohort.first
 
 
 def _weights(cohort: Cohort) -> np.ndarray:

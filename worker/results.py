@@ -9,6 +9,8 @@ from worker.evaluation.jobs import Evaluation
 
 ENVELOPE = 64
 """Bytes of a message that are left to its wrapping, and some."""
+SMALL = MAX_MESSAGE // 2
+"""Bytes that fit into a message whatever the rest of a result is, where no episode failed."""
 
 
 class NoResultError(Exception):
@@ -41,7 +43,8 @@ def result_of(task: Task, evaluation: Evaluation) -> Result:
         failed=evaluation.failed,
         part=Part(before, after) if before or after else None,
     )
-    size = len(encode(result))
-    if size > MAX_MESSAGE - ENVELOPE:
-        raise NoResultError(f"its result has {size:,} bytes, over the limit of a message")
+    if len(returns) + len(lengths) + len(result.observed) > SMALL or result.failed:
+        size = len(encode(result))
+        if size > MAX_MESSAGE - ENVELOPE:
+            raise NoResultError(f"its result has {size:,} bytes, over the limit of a message")
     return result

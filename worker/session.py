@@ -22,6 +22,7 @@ from protocol.greeting import Introduction
 from protocol.identity import worker_id
 from protocol.messages import (
     Acknowledge,
+    AnyMessage,
     Beat,
     CatchUp,
     Chunk,
@@ -472,11 +473,14 @@ class Session:
             raise WireError(
                 f"update {claimed.version} of epoch {claimed.epoch}, {epoch.number} is led"
             )
-        self._hear_signed(payload, now)
+        self._hear_claimed(claimed, payload, now)
 
     def _hear_signed(self, payload: bytes, now: float) -> None:
-        """An update, or in the inbox also a welcome or a manifest."""
-        claimed = peek_signed(payload)
+        """A welcome, a manifest, or an update that we asked for."""
+        self._hear_claimed(peek_signed(payload), payload, now)
+
+    def _hear_claimed(self, claimed: AnyMessage, payload: bytes, now: float) -> None:
+        """What a payload says, and who claims to say it; neither is proved yet."""
         if isinstance(claimed, Welcome):
             self._hear_welcome(self.handshake.hear_welcome(payload), now)
             return

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import math
 from collections.abc import Callable, Sequence
 
@@ -282,7 +281,7 @@ class Evaluators:
             part.work.begin(_now())
             child.fresh &= part.suspect
             child.parts.append(part)
-            child.send(pipe.frame(pipe.Evaluate(part.number, *dataclasses.astuple(part.job))))
+            child.send(part.frame)
             if len(child.parts) == 1:
                 child.silent = 0.0
 

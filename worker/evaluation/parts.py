@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from itertools import count
 
+from worker.evaluation import pipe
 from worker.evaluation.jobs import EvaluationJob, split
 from worker.evaluation.progress import Work
 
@@ -27,6 +28,23 @@ class Part:
     suspect: bool = False
     finished: int = 0
     settled: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def frame(self) -> bytes:
+        """What tells a process to evaluate it."""
+        job = self.job
+        request = pipe.Evaluate(
+            self.number,
+            job.kind,
+            job.version,
+            job.first,
+            job.count,
+            job.episodes,
+            job.sigma,
+            job.cap,
+            job.per_direction,
+        )
+        return pipe.frame(request)
 
     @property
     def rest(self) -> EvaluationJob:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import sys
@@ -20,6 +21,7 @@ SINGLE_THREADED = dict.fromkeys(
 )
 ENDS_WITHIN = 2.0  # seconds that a child which closed its pipe has to end by itself
 STREAM_LIMIT = 1 << 16  # bytes that are read ahead
+WEIGHED_EVERY = 0.1  # seconds between two looks at what a child takes, of one that works or not
 WORN = 7 / 8  # of the memory that a child may take, with which it gets no more parts
 KILLED = 9  # the signal that nobody can catch, which Windows has not
 LAST_WORDS = 2048  # bytes kept of what a child writes to its error stream
@@ -79,6 +81,7 @@ class Child:
         self.ending = False
         self._given_up = ""
         self._meter = Meter(process.pid)
+        self._weighed = -math.inf
         self._requests, self._replies, self._errors = process.stdin, process.stdout, process.stderr
         self._last_words = b""
         self._ended_by_us = False
@@ -135,8 +138,10 @@ class Child:
     def weigh(self, limit: float) -> None:
         """End the process if it takes more than `limit` bytes of memory, or nearly as much and has
         nothing to do: what leaks a little with every episode is replaced between two parts."""
-        if self.ending:
+        moment = asyncio.get_running_loop().time()
+        if self.ending or moment < self._weighed + WEIGHED_EVERY:
             return
+        self._weighed = moment
         used = self._meter.own()
         self.worn = self.worn or (self.answered > 0 and used > WORN * limit)
         if used > limit:
