@@ -8,14 +8,13 @@ rebuilt from the run's log, one half of each batch each, in one job; only their 
 not that of who feeds them. So they play the same episodes step by step, with no message, update or
 hash beside. Nothing evaluates the centre in either, since the run has no target.
 
-Pool and alone run at the same time. Each core has one worker of the pool and one process alone
-pinned to it, which the kernel lets take turns of a few milliseconds. Who is done with a version
-waits for the other, the pool by being stopped, and for so long a third process on that core
-evaluates something that does not count: so neither ever has a core and its caches for itself.
-Whatever slows this machine, a clock that drops or somebody else's load, slows both alike. Each
-version is a pair of CPU times for the same work; the ratio is that of their sums, with an interval
-from a bootstrap over versions and, where `--rounds` starts everything anew several times, over
-rounds.
+Pool and alone take turns on the same cores, a version each: as soon as an update is told of, the
+whole pool is stopped, the processes alone evaluate the batch that the pool is about to begin, and
+the pool goes on. Each core has one worker of the pool and one process alone pinned to it, and
+neither ever shares the core with the other. Whatever slows this machine for longer than a version,
+a clock that drops or somebody else's load, slows both alike. Each version is a pair of CPU times
+for the same work; the ratio is that of their sums, with an interval from a bootstrap over versions
+and, where `--rounds` starts everything anew several times, over rounds.
 
     python -m scripts.bench_overhead CartPole-v1
     python -m scripts.bench_overhead --same CartPole-v1
@@ -154,70 +153,6 @@ def cores() -> list[int]:
     return [ours[number % len(ours)] for number in range(WORKERS)]
 
 
-class Gate:
-    """Keeps two ways in step: no batch is begun alone before the pool begins it, nor after."""
-
-    def __init__(self, version: int = -1) -> None:
-        self.version = version
-        """whose batch may be evaluated alone by now"""
-        self.opened = asyncio.Event()
-        """set whenever a batch is let in"""
-        self.finished = asyncio.Event()
-        """set while nothing that counts is evaluated alone"""
-        self.finished.set()
-
-    def open(self, version: int) -> None:
-        """Let in a version's batch."""
-        self.version = version
-        self.finished.clear()
-        self.opened.set()
-
-
-class Filler:
-    """Keeps the cores busy in the place of who waits: the same kind of work, which nobody counts.
-
-    A context: the work goes on within.
-    """
-
-    def __init__(self, pids: list[int]) -> None:
-        self.pids = pids
-        self._waiting = 0
-
-    def __enter__(self) -> None:
-        self._waiting += 1
-        if self._waiting == 1:
-            self._signal(signal.SIGCONT)
-
-    def __exit__(self, *_: object) -> None:
-        self._waiting -= 1
-        if not self._waiting:
-            self._signal(signal.SIGSTOP)
-
-    @classmethod
-    @asynccontextmanager
-    async def started(cls, past: Past) -> AsyncIterator[Filler]:
-        """A process on each core that evaluates the first batch of a run again and again."""
-        async with Alone.started(past) as alone:
-
-            async def work() -> None:
-                while True:
-                    await evaluate(alone.processes, past.spec, alone.state, past.spec.directions)
-
-            filler = cls(alone.pids)
-            filler._signal(signal.SIGSTOP)
-            working = asyncio.create_task(work())
-            try:
-                yield filler
-            finally:
-                filler._signal(signal.SIGCONT)
-                working.cancel()
-                await asyncio.gather(working, return_exceptions=True)
-
-    def _signal(self, number: int) -> None:
-        for pid in self.pids:
-            os.kill(pid, number)
-
-
 class Alone:
     """Two evaluation processes with nothing but work."""
 
@@ -226,11 +161,6 @@ class Alone:
         self.processes = processes
         self.pids = [child.process.pid for one in processes for child in one._children]
         self.state = past.beginning()
-
-    def reach(self, version: int) -> None:
-        """Be at a version, rebuilt from the log."""
-        for state, _ in self.past.states(self.state, version):
-            self.state = state
 
     @classmethod
     @asynccontextmanager
@@ -247,21 +177,14 @@ class Alone:
             for process in processes:
                 await process.close()
 
-    async def follow(
-        self, gate: Gate, filler: Filler, first: int, count: int
-    ) -> AsyncIterator[Spent]:
-        """What the batches of so many versions cost, each as soon as the gate lets it in."""
-        for version in range(first, first + count):
-            while gate.version < version:
-                gate.opened.clear()
-                with filler:
-                    await gate.opened.wait()
-            self.reach(version)
-            before = sum(map(cpu_seconds, self.pids))
-            spec = self.past.spec
-            steps = await evaluate(self.processes, spec, self.state, spec.directions)
-            yield Spent(steps, sum(map(cpu_seconds, self.pids)) - before)
-            gate.finished.set()
+    async def batch(self, version: int) -> Spent:
+        """What the batch of a version, rebuilt from the log, costs."""
+        for state, _ in self.past.states(self.state, version):
+            self.state = state
+        before = sum(map(cpu_seconds, self.pids))
+        spec = self.past.spec
+        steps = await evaluate(self.processes, spec, self.state, spec.directions)
+        return Spent(steps, sum(map(cpu_seconds, self.pids)) - before)
 
 
 async def evaluate(processes: list[Evaluators], spec: RunSpec, state: State, count: int) -> int:
@@ -347,88 +270,56 @@ class Pool:
             "broker": self.broker.pids(),
         }
 
-    async def follow(
-        self, gate: Gate, filler: Filler, first: int, count: int
-    ) -> AsyncIterator[Spent]:
-        """What each of so many versions costs from its update to the next; opens the gate.
-
-        The whole pool stands still while the version before is not yet finished alone.
-        """
-        before: Spent | None = None
-        for version in range(first, first + count + 1):
-            made = await self.reach(version)
-            now = self._spent(made["env_steps"])
-            if before is not None:
-                yield now - before
-            before = now
-            if version == first + count:
-                return
-            self.signal(signal.SIGSTOP)
-            if not gate.finished.is_set():
-                with filler:
-                    await gate.finished.wait()
-            gate.open(version)
-            self.signal(signal.SIGCONT)
-
     def signal(self, number: int) -> None:
         """Send a signal to all processes of the pool."""
         for pids in self.pids.values():
             for pid in pids:
                 os.kill(pid, number)
 
-    def _spent(self, steps: int) -> Spent:
+    def spent(self, steps: int) -> Spent:
         spent = {kind: sum(map(cpu_seconds, pids)) for kind, pids in self.pids.items()}
         return Spent(steps, **spent)
 
 
-async def beside_pool(case: Case, run_dir: Path, extra: list[str]) -> Round:
-    """A pool and, at the same time, the same work alone."""
+async def with_pool(case: Case, run_dir: Path, extra: list[str]) -> Round:
+    """A pool and, in turns, the same work alone."""
+    found = Round([], [])
     with ExitStack() as stack:
         pool = Pool(stack, case, run_dir, extra)
         await pool.reach(case.warm - SETTLING)
         pool.settle()
         pool.signal(signal.SIGSTOP)  # or it would be beyond the first version that counts
         with opened(run_dir) as past:
-            async with Alone.started(past) as alone, Filler.started(past) as filler:
-                alone.reach(case.warm - SETTLING)
+            async with Alone.started(past) as alone:
+                await alone.batch(case.warm - SETTLING)  # begins with what it has to load
                 pool.signal(signal.SIGCONT)
-                gate = Gate()
-                ours, others = await asyncio.gather(
-                    _all(pool.follow(gate, filler, case.warm, case.counted)),
-                    _all(alone.follow(gate, filler, case.warm, case.counted)),
-                )
-    return Round(ours, others)
-
-
-async def beside_itself(case: Case, run_dir: Path, extra: list[str]) -> Round:
-    """The work of a pool alone, twice at the same time."""
-    with ExitStack() as stack:
-        await Pool(stack, case, run_dir, extra).reach(case.warm + case.counted)
-    with opened(run_dir) as past:
-        found = Round([], [])
-        async with (
-            Alone.started(past) as one,
-            Alone.started(past) as other,
-            Filler.started(past) as filler,
-        ):
-            for version in range(case.warm, case.warm + case.counted):
-                one.reach(version)
-                other.reach(version)
-                gate = Gate(version)
-                ways = [
-                    asyncio.create_task(_all(way.follow(gate, filler, version, 1)))
-                    for way in (one, other)
-                ]
-                await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-                with filler:
-                    first, second = await asyncio.gather(*ways)
-                found.ours.extend(first)
-                found.alone.extend(second)
+                before: Spent | None = None
+                for version in range(case.warm, case.warm + case.counted + 1):
+                    made = await pool.reach(version)
+                    now = pool.spent(made["env_steps"])
+                    if before is not None:
+                        found.ours.append(now - before)
+                    before = now
+                    if version < case.warm + case.counted:
+                        pool.signal(signal.SIGSTOP)
+                        found.alone.append(await alone.batch(version))
+                        pool.signal(signal.SIGCONT)
     return found
 
 
-async def _all(found: AsyncIterator[Spent]) -> list[Spent]:
-    return [one async for one in found]
+async def with_itself(case: Case, run_dir: Path, extra: list[str]) -> Round:
+    """The work of a pool alone, twice in turns."""
+    with ExitStack() as stack:
+        await Pool(stack, case, run_dir, extra).reach(case.warm + case.counted)
+    found = Round([], [])
+    with opened(run_dir) as past:
+        async with Alone.started(past) as one, Alone.started(past) as other:
+            for way in (one, other):
+                await way.batch(case.warm - SETTLING)
+            for version in range(case.warm, case.warm + case.counted):
+                found.ours.append(await one.batch(version))
+                found.alone.append(await other.batch(version))
+    return found
 
 
 def _values(spent: Spent) -> tuple[Any, ...]:
@@ -473,7 +364,7 @@ def measure(case: Case, rounds: int, same: bool, extra: list[str]) -> dict[str, 
     done: list[Round] = []
     for number in range(rounds):
         with tempfile.TemporaryDirectory() as directory:
-            compare = beside_itself if same else beside_pool
+            compare = with_itself if same else with_pool
             done.append(asyncio.run(compare(case, Path(directory) / "run", extra)))
         pairs = done[-1].pairs
         each = " ".join(f"{pair.first / pair.second:.3f}" for pair in pairs)

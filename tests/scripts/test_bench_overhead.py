@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from scripts.bench_overhead import Case, beside_pool, cpu_seconds, summary
+from scripts.bench_overhead import Case, cpu_seconds, summary, with_pool
 
 SMALL = Case(
     "CartPole-v1",
@@ -45,7 +45,7 @@ def test_the_time_of_another_process_includes_its_threads():
 
 @pytest.mark.skipif(shutil.which("mosquitto") is None, reason="needs mosquitto")
 async def test_both_ways_play_the_same_episodes(tmp_path):
-    found = await beside_pool(SMALL, tmp_path / "run", [])
+    found = await with_pool(SMALL, tmp_path / "run", [])
     assert len(found.ours) == len(found.alone) == 3
     assert [one.steps for one in found.ours] == [one.steps for one in found.alone]
     assert all(one.steps > 0 and one.workers > 0.0 for one in (*found.ours, *found.alone))
