@@ -81,7 +81,9 @@ def compose(
         raw = objectives.begin(raw, allowed)
     environment = raw.get("environment")
     if not isinstance(environment, dict) or not isinstance(environment.get("id"), str):
-        raise SpecError(f"{source} names no environment: add [environment] with its id")
+        raise SpecError(
+            f"{source or 'the run'} names no environment: add [environment] with its id"
+        )
     if "backend" not in environment and backends.of(environment["id"]) == backends.JAX:
         raw = run_spec.merge(raw, {"environment": {"backend": backends.JAX}})
         environment = raw["environment"]

@@ -4,11 +4,13 @@ them."""
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from protocol.installed import environment
 from protocol.spec import SpecError
 
 
@@ -39,7 +41,13 @@ def ask(question: Question) -> dict[str, Any]:
     allowing = [f"--allow-module={module}" for module in question.allowed]
     command = [sys.executable, "-m", question.module, *allowing, *question.arguments]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=question.seconds)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=question.seconds,
+            env=environment(os.environ, question.allowed),
+        )
     except subprocess.TimeoutExpired:
         raise SpecError(
             f"{about} told nothing within {question.seconds:.0f} s: {question.remedy}"

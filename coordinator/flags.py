@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from coordinator import settings
+
 Name = Annotated[str | None, typer.Option(help="Name of the run; by default from the environment.")]
 Seed = Annotated[
     int | None, typer.Option(help="Names every random number of the run; by default 0.")
@@ -127,45 +129,10 @@ Init = Annotated[
 
 def spec_values(given: Mapping[str, Any]) -> dict[str, Any]:
     """The spec values of the flags that were given, by the names of the command's parameters."""
-    hidden = given["hidden"]
-    sections: dict[str, dict[str, Any]] = {
-        "objective": {
-            "function": given.get("objective"),
-            "parameters": given.get("parameters"),
-            "goal": "minimise" if given.get("minimise") else None,
-        },
-        "policy": {**_policy(given["policy"]), "hidden": hidden and _widths(hidden)},
-        "strategy": {
-            "kind": given["strategy"],
-            "shaping": given["shaping"],
-            "population": given["population"],
-            "sigma": given["sigma"],
-            "noise": given["noise"],
-        },
-        "optimizer": {"kind": given["optimizer"], "learning_rate": given["learning_rate"]},
-        "normalizer": {"enabled": given["normalize"]},
-        "pool": {"quorum": given["quorum"], "max_staleness": given["max_staleness"]},
-        "stop": {
-            "target": given["target"],
-            "updates": given["updates"],
-            "episodes": given["episodes"],
-            "steps": given["steps"],
-            "seconds": given["seconds"],
-        },
-    }
-    flags: dict[str, Any] = {
-        section: kept
-        for section, values in sections.items()
-        if (kept := {field: value for field, value in values.items() if value is not None})
-    }
-    flags |= {field: given[field] for field in ("name", "seed") if given[field] is not None}
-    return flags
-
-
-def _policy(named: str | None) -> dict[str, str | None]:
-    if named is not None and ":" in named:
-        return {"kind": "module", "module": named}
-    return {"kind": named}
+    said = {name: given[name] for name in settings.FIELDS if given.get(name) is not None}
+    if "hidden" in said:
+        said["hidden"] = _widths(said["hidden"])
+    return settings.spec_values(said)
 
 
 def _widths(text: str) -> list[int]:

@@ -39,6 +39,7 @@ class Asked:
         watched: where a dashboard is served; None: nowhere.
         workers: of this machine.
         modules: that they may import.
+        on_lead: is told who leads, as `hosting.Listeners` has it, to heed signals or not.
     """
 
     choice: BrokerChoice
@@ -49,6 +50,7 @@ class Asked:
     watched: Choice | None = None
     workers: int = 0
     modules: tuple[str, ...] = ()
+    on_lead: Callable[[Server | None], None] = heed_signals
 
 
 async def lead_as_asked(run: Run, asked: Asked, console: Watching) -> Outcome:
@@ -114,7 +116,7 @@ async def _lead(
                 console.follow(standby.version, standby.goal)
 
             def led(server: Server | None) -> None:
-                heed_signals(server)
+                asked.on_lead(server)
                 local.led(server)
                 console.lead(server)
 

@@ -21,6 +21,7 @@ from protocol.clock import now
 from protocol.errors import ShoalError
 from protocol.exit_codes import DONE, REPEATED
 from protocol.identity import Identity
+from protocol.installed import environment
 
 if TYPE_CHECKING:
     from coordinator.server import Server
@@ -136,7 +137,7 @@ class _Worker:
                 stdin=PIPE,
                 stdout=log,
                 stderr=log,
-                env={**unconfigured(os.environ), **way.secrets},
+                env=environment({**unconfigured(os.environ), **way.secrets}, way.allowed),
                 start_new_session=True,
             )
         return self.process
@@ -156,12 +157,14 @@ class LocalWorkers:
 
     Attributes:
         gone: set while none is left that would ever come back, and there was one.
+        last_words: how the last of them ended that does not come back.
     """
 
     def __init__(self, directory: Path, way: Callable[[], Way], say: Callable[[str], None]) -> None:
         """`directory`: of the run, for keys and logs. `way` is asked for once the first one starts;
         `say` gets lines for people."""
         self.gone = asyncio.Event()
+        self.last_words = ""
         self._logs = directory / "logs"
         self._find_way = way
         self._say = say
@@ -244,11 +247,11 @@ class LocalWorkers:
                 return
             name = f"{self._way.name}-{worker.number}"
             if code == DONE:
-                self._say(f"{name} has left")
+                self._tell_last(f"{name} has left")
                 break
             why = f"{name} ended ({_how(code)}): {worker.last_words() or f'see {worker.log}'}"
             if code in REPEATED:
-                self._say(f"{why}; it is not started again")
+                self._tell_last(f"{why}; it is not started again")
                 break
             failures = 1 if now() - began >= GOOD_AFTER else failures + 1
             pause = pause_before(failures)
@@ -257,11 +260,15 @@ class LocalWorkers:
             try:
                 await worker.start(self._way)
             except OSError as error:
-                self._say(f"{name} can't be started again ({error})")
+                self._tell_last(f"{name} can't be started again ({error})")
                 break
         self._workers.remove(worker)
         if not self._workers:
             self.gone.set()
+
+    def _tell_last(self, line: str) -> None:
+        self.last_words = line
+        self._say(line)
 
     async def _end(self, worker: _Worker) -> None:
         worker.unwanted = True

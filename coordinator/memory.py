@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+from collections.abc import Iterator
 
 NEW_OBJECTS = 100_000
 """Containers that come to be, beyond those that go, before the collector looks at the new ones."""
@@ -20,3 +22,15 @@ def spare_the_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(NEW_OBJECTS, LOOKS, LOOKS)
+
+
+@contextlib.contextmanager
+def collector_as_before() -> Iterator[None]:
+    """Python's collector looks at everything again afterwards, as often as it did before."""
+    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        if not frozen:
+            gc.unfreeze()

@@ -335,6 +335,11 @@ class Server:
         if worker_id(public_key) not in self._pool.trust.trusted:
             self._decide(Rely(worker_id(public_key)))
 
+    @property
+    def seconds(self) -> float:
+        """For which the run has been led, by this host and before."""
+        return self._maker.seconds
+
     def overview(self) -> Overview:
         """How the run stands at this moment."""
         self._maker.count_wire()
@@ -346,7 +351,7 @@ class Server:
             self.progress,
             self._tallies,
             self._run_state,
-            self._maker.seconds,
+            self.seconds,
             now(),
         )
 

@@ -3,25 +3,51 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
-from collections.abc import Sequence
+import sysconfig
+from collections.abc import Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 
 from protocol.errors import ShoalError
 
 
-def granted(modules: Sequence[str] | None) -> tuple[str, ...]:
-    """What `--allow-module` names. Raises ShoalError for a module that is not installed here, which
-    would otherwise allow nothing, without a word."""
+def granted(modules: Sequence[str] | None, word: str = "--allow-module") -> tuple[str, ...]:
+    """What `word` names. Raises ShoalError for a module that is not installed here, which would
+    otherwise allow nothing, without a word."""
     for module in modules or ():
         if not _is_here(module):
             raise ShoalError(
-                f"--allow-module {module[:60]!r}: no such module is installed here"
+                f"{word} {module[:60]!r}: no such module is installed here"
                 f"{_suggestion(module)}; mend the name, or install its package for "
                 f"{sys.executable}"
             )
     return tuple(modules or ())
+
+
+def environment(surroundings: Mapping[str, str], modules: Sequence[str]) -> dict[str, str]:
+    """The variables of a process of ours that is to find modules where this one does: in a folder
+    that only this one has on its path, such as that of a script."""
+    known = surroundings.get("PYTHONPATH", "").split(os.pathsep)
+    usual = {*sysconfig.get_paths().values(), *known, "", str(Path.cwd())}
+    found = dict.fromkeys(filter(None, map(_folder, modules)))
+    ours = {str(Path(folder).absolute()) for folder in sys.path}
+    lacking = [folder for folder in found if folder in ours and folder not in usual]
+    if not lacking:
+        return dict(surroundings)
+    path = os.pathsep.join(filter(None, [*known, *lacking]))
+    return {**surroundings, "PYTHONPATH": path}
+
+
+def _folder(module: str) -> str | None:
+    """Where the package or file lies that a module is of; None: that can't be told."""
+    found = _find(module.partition(".")[0])
+    if found is None:
+        return None
+    places = found.submodule_search_locations
+    origin = next(iter(places), None) if places is not None else found.origin
+    return None if origin is None else str(Path(origin).parent)
 
 
 def _is_here(module: str) -> bool:

@@ -1,0 +1,1 @@
+"""Trainings that programs start: what `shoal.train` and `shoal.Evolution` are made of."""
