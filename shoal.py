@@ -3,6 +3,7 @@ of them."""
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -129,8 +130,6 @@ def train(
     Raises:
         ShoalError: the run can't begin or go on; it says why, and what to do.
     """
-    import asyncio
-
     try:
         asyncio.get_running_loop()
     except RuntimeError:

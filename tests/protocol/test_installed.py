@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from protocol.errors import ShoalError
-from protocol.installed import granted
+from protocol.installed import environment, granted
 
 
 @pytest.fixture
@@ -41,3 +42,22 @@ def test_what_is_not_there_is_refused(name: str) -> None:
 def test_the_name_that_was_meant_is_told() -> None:
     with pytest.raises(ShoalError, match=r"\(is it gymnasium\.wrappers\?\)"):
         granted(["gymnaisum.wrappers"])
+
+
+def test_processes_find_modules_where_this_one_alone_has_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts, here = tmp_path / "scripts", tmp_path / "here"
+    for place in (scripts, here):
+        (place / f"of_{place.name}").mkdir(parents=True)
+        (place / f"of_{place.name}" / "__init__.py").write_text("raise AssertionError('it runs')")
+    monkeypatch.chdir(here)
+    monkeypatch.setattr(sys, "path", [str(scripts), *sys.path])
+    known = {"HOME": "/", "PYTHONPATH": os.pathsep.join(["/a", "/b"])}
+    assert environment(known, ()) == known
+    assert environment(known, ["numpy", "json", "of_here", "nowhere"]) == known
+    assert environment(known, ["of_scripts.deep", "of_scripts"]) == {
+        "HOME": "/",
+        "PYTHONPATH": os.pathsep.join(["/a", "/b", str(scripts)]),
+    }
+    assert environment({}, ["of_scripts"]) == {"PYTHONPATH": str(scripts)}
