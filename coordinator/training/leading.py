@@ -7,7 +7,6 @@ import inspect
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from coordinator import host
@@ -16,7 +15,7 @@ from coordinator.host import Run
 from coordinator.hosted import Asked, lead_as_asked
 from coordinator.local import MOST_WORKERS, wanted
 from coordinator.memory import collector_as_before
-from coordinator.training.overrides import Source, allow, composed
+from coordinator.training.overrides import Source, allow, composed, path_of
 from coordinator.training.results import Loader, OnUpdate, TrainingResult
 from coordinator.training.showing import Status, suitable_stream
 from coordinator.training.watcher import Watcher
@@ -53,11 +52,11 @@ async def train(wishes: Wishes, load: Loader) -> TrainingResult:
 
     Raises `ShoalError` where it can't begin or go on, and what `on_update` raises.
     """
-    if inspect.iscoroutinefunction(wishes.on_update):
-        raise ShoalError("on_update is a coroutine function, which nobody awaits: give a plain one")
+    _require_usable(wishes)
     workers = _workers(wishes.workers)
     choice = BrokerChoice(wishes.broker, port=0)
     run = await _begun(wishes)
+    where = run.directory.path
     modules = tuple(wishes.environments)
     status = Status(None if wishes.quiet else suitable_stream())
     try:
@@ -67,14 +66,10 @@ async def train(wishes: Wishes, load: Loader) -> TrainingResult:
             outcome = await _see_through(run, asked, watcher)
     except BaseException as error:
         run.directory.discard()
-        if run.directory.path.exists() and isinstance(error, asyncio.CancelledError):
-            status.say(
-                f"paused; go on with shoal.train(directory={str(run.directory.path)!r}, "
-                "resume=True)"
-            )
+        if isinstance(error, asyncio.CancelledError) and (where / "run").exists():
+            status.say(f"paused; go on with shoal.train(directory={str(where)!r}, resume=True)")
         raise
     run.directory.close()
-    where = run.directory.path
     return TrainingResult.of(run.id, where, outcome, watcher.seconds, load, modules)
 
 
@@ -83,7 +78,7 @@ def begin(wishes: Wishes) -> Run:
 
     Raises `ShoalError` where it can't be had, or is another.
     """
-    where = None if wishes.directory is None else Path(wishes.directory)
+    where = None if wishes.directory is None else path_of("directory", wishes.directory)
     source, overrides, modules = wishes.source, wishes.overrides, wishes.environments
     if wishes.resume and where is None:
         raise ShoalError("resume=True goes on with a run: give its directory=...")
@@ -144,6 +139,18 @@ async def _see_through(run: Run, asked: Asked, watcher: Watcher) -> Outcome:
     if stranded and (leading.cancelled() or leading.result().state == "paused"):
         raise watcher.stranded.result()
     return leading.result()
+
+
+def _require_usable(wishes: Wishes) -> None:
+    """Raises `ShoalError` for what is of no use whatever the run is."""
+    if inspect.iscoroutinefunction(wishes.on_update):
+        raise ShoalError("on_update is a coroutine function, which nobody awaits: give a plain one")
+    if wishes.on_update is not None and not callable(wishes.on_update):
+        raise ShoalError(f"on_update={wishes.on_update!r:.60}: must be a function")
+    if not isinstance(wishes.broker, str):
+        raise ShoalError(
+            f"broker={wishes.broker!r:.60}: must be 'embedded', 'mosquitto' or the URL of one"
+        )
 
 
 def _workers(given: Workers) -> int:

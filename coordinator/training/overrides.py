@@ -96,7 +96,7 @@ def composed(
         run_spec.merge(base, values),
         allowed=allowed,
         pool=pool if isinstance(pool, str) else None,
-        init=None if init is None else _path("init", init),
+        init=None if init is None else path_of("init", init),
         preset=overrides.get("preset"),
     )
 
@@ -154,7 +154,7 @@ def _base(source: Source | None) -> tuple[str | None, Mapping[str, Any]]:
         case Mapping():
             return None, source
         case os.PathLike():
-            path = _path("spec", source)
+            path = path_of("spec", source)
             if path.suffix != ".toml":
                 raise SpecError(f"spec {str(path)[:80]!r}: a run file ends in .toml")
             return str(path), {}
@@ -164,7 +164,8 @@ def _base(source: Source | None) -> tuple[str | None, Mapping[str, Any]]:
     )
 
 
-def _path(name: str, value: Any) -> Path:
+def path_of(name: str, value: Any) -> Path:
+    """The path that an argument of that name is. Raises `SpecError`."""
     try:
         return Path(value)
     except TypeError:
