@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from coordinator import host
@@ -66,7 +69,9 @@ async def train(wishes: Wishes, load: Loader) -> TrainingResult:
             outcome = await _see_through(run, asked, watcher)
     except BaseException as error:
         run.directory.discard()
-        if isinstance(error, asyncio.CancelledError) and (where / "run").exists():
+        if not (where / "run").exists():
+            _clear(where)
+        elif isinstance(error, asyncio.CancelledError):
             status.say(f"paused; go on with shoal.train(directory={str(where)!r}, resume=True)")
         raise
     run.directory.close()
@@ -101,6 +106,14 @@ def begin(wishes: Wishes) -> Run:
         )
     wanted = composed(source, overrides, modules)
     return host.prepare(wanted.spec, where, first=wanted.first)
+
+
+def _clear(where: Path) -> None:
+    """Take away what the workers left of a run that nobody heard of, so that a next try can begin
+    there."""
+    shutil.rmtree(where / "logs", ignore_errors=True)
+    with contextlib.suppress(OSError):  # somebody's files are in it
+        where.rmdir()
 
 
 async def _begun(wishes: Wishes) -> Run:

@@ -52,20 +52,16 @@ class Status:
         self._length = 0
         self._next = -math.inf
         self._before: TrainingProgress | None = None
+        self._last: TrainingProgress | None = None
+        self._speed = 0.0
 
     def show(self, now: TrainingProgress) -> None:
-        """A new state; left out where one was shown just before."""
+        """A new state; where one was shown just before, only if it is the last."""
         moment = self._clock()
-        if self._stream is None or moment < self._next:
-            return
-        self._next = moment + REWRITE_SECONDS
-        before, self._before = self._before, now
-        speed = 0.0
-        if before is not None and now.seconds > before.seconds:
-            speed = (now.steps - before.steps) / (now.seconds - before.seconds)
-        line = line_of(now, speed)
-        self._write("\r" + line.ljust(self._length))
-        self._length = len(line)
+        self._last = now
+        if moment >= self._next:
+            self._next = moment + REWRITE_SECONDS
+            self._rewrite(now)
 
     def say(self, line: str) -> None:
         """A line that stays."""
@@ -73,10 +69,20 @@ class Status:
         self._length = 0
 
     def close(self) -> None:
-        """What is shown stays, and what others write begins below it."""
+        """What is shown stays, with the last state, and what others write begins below it."""
+        if self._last is not None and self._last is not self._before:
+            self._rewrite(self._last)
         if self._length:
             self._write("\n")
             self._length = 0
+
+    def _rewrite(self, now: TrainingProgress) -> None:
+        before, self._before = self._before, now
+        if before is not None and now.seconds > before.seconds:
+            self._speed = (now.steps - before.steps) / (now.seconds - before.seconds)
+        line = line_of(now, self._speed)
+        self._write("\r" + line.ljust(self._length))
+        self._length = len(line)
 
     def _write(self, text: str) -> None:
         if self._stream is not None:

@@ -30,15 +30,17 @@ def test_the_line_tells_what_is_known() -> None:
 
 
 def test_it_is_rewritten_now_and_then_and_lines_stay_above_it() -> None:
-    stream, times = io.StringIO(), iter([0.0, 0.01, 10.0])
+    stream, times = io.StringIO(), iter([0.0, 0.01, 10.0, 10.01])
     status = Status(stream, lambda: next(times))
     status.show(NOW)
     status.show(dataclasses.replace(NOW, version=4))
     status.show(dataclasses.replace(NOW, version=5, steps=400, seconds=7.0))
     status.say("joined")
+    status.show(dataclasses.replace(NOW, version=6, steps=400, seconds=7.0))
+    status.close()
     status.close()
     lines = stream.getvalue().split("\n")
-    assert len(lines) == 2 and lines[1] == ""
+    assert len(lines) == 3 and "update 6" in lines[1] and lines[2] == ""
     states = lines[0].split("\r")
     assert ["update 3" in states[1], "update 5" in states[2]] == [True, True]
     assert "150 steps/s" in states[2] and states[3].rstrip() == "joined"
