@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -13,12 +11,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from coordinator import update
 from coordinator.pool.events import CloseBatch, Contribution, SessionId
-from coordinator.training.overrides import Source, composed, spec_values
-from protocol import noise, replay, snapshot, state
+from coordinator.training import evolution_file
+from coordinator.training.overrides import Source, composed, path_of, spec_values
+from protocol import noise, replay, state
 from protocol import spec as run_spec
-from protocol.disk import write_whole
 from protocol.errors import ShoalError
-from protocol.packing import WireError
 from protocol.spec import RunSpec
 from protocol.state import State
 
@@ -30,8 +27,6 @@ if TYPE_CHECKING:
 OURS = "shoal:Evolution"
 """In the place of the function of an objective: the values come by `Evolution.tell`."""
 ONESELF = SessionId("evolution", "")
-SPEC, STATE = "spec", "state"
-"""In a file: the run's spec in TOML, among the metadata; the state as snapshots have it, uint8."""
 
 
 class Evolution:
@@ -94,28 +89,14 @@ class Evolution:
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Go on where `save` was called. Raises `ShoalError` where the file is none of its."""
-        spec, octets = _read(Path(path))
-        try:
-            now = replay.restored(spec, replay.arithmetic(spec), octets)
-        except WireError as error:
-            raise _unfit(path, str(error)) from None
         found = cls.__new__(cls)
-        found._begin(spec, now)
+        found._begin(*evolution_file.read(path_of("path", path)))
         return found
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write spec and state to a safetensors file, whole or not at all. Raises `ShoalError`
         where the disk takes none."""
-        from safetensors.numpy import save
-
-        octets = np.frombuffer(snapshot.to_bytes(self._state), dtype=np.uint8)
-        data = save({STATE: octets}, metadata={SPEC: run_spec.to_toml(self._spec)})
-        try:
-            write_whole(Path(path), data)
-        except OSError as error:
-            raise ShoalError(
-                f"{path} can't be written ({error.strerror}): give another place"
-            ) from None
+        evolution_file.write(path_of("path", path), self._spec, self._state)
 
     @property
     def spec(self) -> RunSpec:
@@ -291,27 +272,3 @@ def _require_returns_enough(spec: RunSpec) -> None:
             f"strategy.kind is {spec.strategy.kind!r}, which keeps a step by the evaluation of its "
             "centre, and Evolution is told of members alone: take another, or shoal.train"
         )
-
-
-def _read(path: Path) -> tuple[RunSpec, bytes]:
-    """Spec and state as they are in a file. Raises `ShoalError`."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as opened:
-            said = (opened.metadata() or {}).get(SPEC)
-            if said is None or list(opened.keys()) != [STATE]:
-                raise _unfit(path, "it has no spec, or other tensors than the state")
-            octets = opened.get_tensor(STATE)
-        spec = run_spec.parse(tomllib.loads(said))
-    except (OSError, SafetensorError, TypeError, ValueError, RecursionError) as error:
-        raise _unfit(path, " ".join(str(error).split())[:200]) from None
-    if octets.dtype != np.uint8 or octets.ndim != 1:
-        raise _unfit(path, f"its state is {octets.dtype} of shape {octets.shape}")
-    return spec, octets.tobytes()
-
-
-def _unfit(path: str | os.PathLike[str], reason: str) -> ShoalError:
-    return ShoalError(
-        f"{path} holds no state of an Evolution ({reason}): give a file that Evolution.save wrote"
-    )

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from coordinator import curves, metrics_file
 from coordinator.curves import AXES, KINDS, Curve
 from coordinator.host import interval
 from coordinator.pool.events import CentreJudged
 from protocol.errors import ShoalError
+from protocol.messages import RunState
 from protocol.spec import RunSpec
 
 if TYPE_CHECKING:
@@ -124,7 +125,8 @@ class TrainingResult:
         run: its name.
         directory: where all that is kept of it lies.
         solved: whether it reached its target.
-        state: `finished`, or `stopped` before its end; then it can be resumed.
+        state: `finished`; or `stopped` or, by `shoal stop --pause`, `paused` before its end: then
+            it can be resumed.
         reason: why it ended, in a line.
         version: of the parameters that it returns.
         centre: the last evaluation of that version's policy; None where there was none.
@@ -136,7 +138,7 @@ class TrainingResult:
     run: str
     directory: Path
     solved: bool
-    state: Literal["finished", "stopped"]
+    state: RunState
     reason: str
     version: int
     centre: CentreReturn | None
@@ -158,12 +160,12 @@ class TrainingResult:
         load: Loader,
         modules: tuple[str, ...],
     ) -> TrainingResult:
-        """What a run came to, which did not pause."""
+        """What a run came to."""
         return cls(
             run,
             directory,
             outcome.reached,
-            "finished" if outcome.state == "finished" else "stopped",
+            outcome.state,
             outcome.reason,
             outcome.version,
             CentreReturn.of(outcome.centre),

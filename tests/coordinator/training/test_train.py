@@ -22,7 +22,13 @@ from protocol.errors import ShoalError
 from tests.chaos.processes import ROOT, Running, assert_sound, updates
 from tests.worker import problems
 
-ENDLESS: dict[str, Any] = {"seed": 1, "workers": 1, "target": None, "quiet": True}
+ENDLESS: dict[str, Any] = {
+    "seed": 1,
+    "workers": 1,
+    "target": None,
+    "updates": 3000,  # so that what nothing stops ends, and is found
+    "quiet": True,
+}
 NOWHERE = {
     "name": "nowhere",
     "environment": {
@@ -147,7 +153,9 @@ def test_a_training_in_another_thread(tmp_path: Path) -> None:
     results: list[shoal.TrainingResult] = []
 
     def trains() -> None:
-        results.append(shoal.train("CartPole-v1", directory=tmp_path / "run", updates=2, **ENDLESS))
+        results.append(
+            shoal.train("CartPole-v1", directory=tmp_path / "run", **{**ENDLESS, "updates": 2})
+        )
 
     thread = threading.Thread(target=trains)
     thread.start()
