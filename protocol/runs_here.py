@@ -22,6 +22,9 @@ class RunsHere:
 
     def hear(self, payload: bytes) -> None:
         """Take in an answer. Raises `WireError`."""
+        self._take(self._genuine(payload))
+
+    def _genuine(self, payload: bytes) -> Here:
         here = open_plain(payload)
         if not isinstance(here, Here):
             raise WireError("not an answer to who")
@@ -30,11 +33,18 @@ class RunsHere:
             raise WireError(f"the run {here.run[:60]!r} is not its key's")
         if self._expected not in (None, fingerprint(here.host_key)):
             raise WireError("another key than the join line's")
+        return here
+
+    def _take(self, here: Here) -> None:
         known = self._found.get(here.run)
         if known is not None and known.state in OPEN:
             return  # anybody may say that it is over: the signed epoch tells
         if known is not None or len(self._found) < MOST_RUNS:
             self._found[here.run] = here
+
+    def forget(self, run: str) -> None:
+        """What was said of a run holds no more, until it is said again."""
+        self._found.pop(run, None)
 
     @property
     def all(self) -> list[Here]:

@@ -34,7 +34,8 @@ from protocol.link import Link
 from protocol.messages import Bye
 from protocol.spec import RunSpec
 from protocol.state import State
-from worker.daemon import Daemon, Settings
+from worker.daemon import Daemon
+from worker.settings import Settings
 from worker.view import View
 
 NAME = "joiner"
@@ -201,11 +202,15 @@ class Telling:
         if view.running and not self.evaluated:
             self.evaluated = True
             assert self.daemon is not None
-            assert self.daemon._link is not None
-            say(evaluating=view.version, received=self.daemon._link.wire.total("received"))
+            say(evaluating=view.version, received=received(self.daemon))
 
     def close(self) -> None:
         """Nothing to do."""
+
+
+def received(daemon: Daemon) -> int:
+    """Bytes that came over its connections."""
+    return sum(member.link.wire.total("received") for member in daemon.members.values())
 
 
 async def work(url: str) -> None:
@@ -222,8 +227,7 @@ async def work(url: str) -> None:
             holdings = [holding.version for holding in daemon.session.serving.holdings]
             replica = daemon.session.replica
             version = replica.version if replica is not None else 0
-            received = daemon._link.wire.total("received") if daemon._link is not None else 0
-            say(holds=holdings, version=version, wire=received, **lateness.figures())
+            say(holds=holdings, version=version, wire=received(daemon), **lateness.figures())
             await asyncio.sleep(0.25)
 
     telling = asyncio.ensure_future(tell())

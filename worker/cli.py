@@ -49,6 +49,7 @@ from worker.join_options import (
     Private,
     Proxy,
     Quiet,
+    Share,
     TaskLimit,
     UploadLimit,
     Url,
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
     from worker.daemon import Daemon
 
 EXIT_CODES = (
-    "Exit codes: 0 the run ended, or you left; 2 wrong use, or several runs to choose from; "
+    "Exit codes: 0 the run ended, or you left; 2 wrong use; "
     "3 this version can't take part; 4 the environment is not installed; 5 the broker or the run "
     "can't be reached, or its key is not the join line's; 6 the host sends this worker "
     "away, or it can't follow the run; 130 Ctrl-C before it began."
@@ -96,6 +97,7 @@ def join(
     private: Private = False,
     invite: Invite = None,
     proxy: Proxy = None,
+    share: Share = "",
     cores: Cores = "1",
     cpu_share: CpuShare = "100%",
     memory_limit: MemoryLimit = "auto",
@@ -123,15 +125,18 @@ def join(
     quiet: Quiet = False,
     exit_with_parent: ExitWithParent = False,
 ) -> None:
-    """Lend this machine to a run: evaluate its policies until the run ends, or Ctrl-C."""
+    """Lend this machine to a run until it ends, or to all runs at a broker, until Ctrl-C."""
     if url is None:
         said = _asked(ctx, home, config, proxy)
         url = str(said["url"])
         name, cores = str(said.get("name", name)), str(said.get("cores", cores))
         invite = str(said["invite"]) if "invite" in said else invite
     children = cores_granted(cores, usable_cores())
-    share = share_of_a_core(cpu_share)
+    of_each_core = share_of_a_core(cpu_share)
     limit = bytes_per_second(upload_limit)
+    from worker.shares import parse as parse_shares
+
+    shares = parse_shares(share)
     from worker.policies.devices import parse as parse_device
 
     policies_on = parse_device(device)
@@ -159,9 +164,10 @@ def join(
     from protocol.spec import LONGEST_EPISODE, MAX_PARAMETERS
     from worker.beginning import NotWanted, take_place
     from worker.console import open_console
-    from worker.daemon import Daemon, Settings
+    from worker.daemon import Daemon
     from worker.limits import Limits
     from worker.names import label_of
+    from worker.settings import Settings
 
     allowed = granted(allow_module)
     registry.allow(allowed)
@@ -170,7 +176,7 @@ def join(
         name=name,
         private=private,
         children=children,
-        cpu_share=share,
+        cpu_share=of_each_core,
         memory_limit=memory_each,
         credit=credit,
         allowed=allowed,
@@ -182,6 +188,7 @@ def join(
             parameter_limit or MAX_PARAMETERS, episode_limit or LONGEST_EPISODE, task_limit
         ),
         terms=agreed,
+        shares=shares,
     )
     identity = Identity.load_or_create(home_of(home) / "worker.key")
     console = open_console("quiet" if quiet else log_format.value)

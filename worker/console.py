@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import shutil
 import sys
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from typing import Any, Literal, Protocol, TextIO
 
 from protocol.figures import printable, span
-from worker.view import View
+from worker.view import RunView, View
 
 LIVE_EVERY = 0.5
 """Seconds between two changes of the live line."""
@@ -22,6 +23,13 @@ REMINDER_EVERY = 60.0
 LONGEST_LINE = 500
 
 Mode = Literal["auto", "plain", "json", "quiet"]
+
+
+class Say(Protocol):
+    """Writes a line that stays."""
+
+    def __call__(self, text: str, warning: bool = False) -> None:
+        """A warning is shown even to who wants quiet."""
 
 
 class Console(Protocol):
@@ -86,7 +94,12 @@ def status_line(view: View, rates: tuple[float, float]) -> str:
     tasks = f"{view.done} done, {view.running} running"
     if view.waiting:
         tasks += f", {view.waiting} waiting"
-    parts = [f"version {view.version}", tasks]
+    if len(view.runs) == 1:
+        parts = [f"{view.runs[0].run} at version {view.version}", tasks]
+    elif view.runs:
+        parts = [tasks, f"{len(view.runs)} runs: {', '.join(map(_share, view.runs))}"]
+    else:
+        parts = [f"version {view.version}", tasks]
     if view.leaving:
         parts.insert(0, view.leaving)
     elif view.paused and view.running:
@@ -97,7 +110,7 @@ def status_line(view: View, rates: tuple[float, float]) -> str:
         parts.append(f"{short(rates[0])} evaluations/s, {short(rates[1])} steps/s")
         answered = f"{view.accepted} accepted, {view.late} late, {view.duplicate} duplicate"
         parts.append(answered + (f", {view.refused} refused" if view.refused else ""))
-    if view.counted:
+    if view.counted and view.share:
         updates = f"{view.counted:,} update{'s' * (view.counted != 1)}"
         parts.append(f"counted in {updates}, {_percent(view.share)} of all members")
     if view.unanswered > 1:
@@ -105,6 +118,11 @@ def status_line(view: View, rates: tuple[float, float]) -> str:
     if view.given:
         parts.append(f"{short(view.given)}B given to peers")
     return " | ".join(parts)
+
+
+def _share(run: RunView) -> str:
+    """What a run has had of the time, and was to have."""
+    return f"{run.run} {100.0 * run.had:.0f} % of the time ({100.0 * run.wanted:.0f} % wanted)"
 
 
 def _percent(share: float) -> str:
@@ -214,7 +232,7 @@ class JsonConsole:
         """Write `{"time", "kind": "status", ...}` with the fields of `View` and the rates."""
         episodes, steps = self._rates.of(view, now)
         if self._status.due(view, now):
-            figures = {name: getattr(view, name) for name in View.__slots__}
+            figures = dataclasses.asdict(view)
             rates = {"evaluations_per_second": round(episodes, 1), "steps_per_second": round(steps)}
             self._write({"kind": "status", **figures, **rates})
 

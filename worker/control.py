@@ -17,6 +17,8 @@ from worker.view import View
 
 LONGEST_LINE = 64 * 1024
 """Bytes of a request or an answer."""
+LONGEST_RUN = 64
+"""Characters of a run's name."""
 LARGEST_POLICY = 1 << 32
 """Bytes of a policy file."""
 
@@ -25,10 +27,12 @@ Text = Annotated[str, msgspec.Meta(max_length=1000)]
 
 
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a volunteer wants of a running worker; `seconds`: of a pause, None until resumed."""
+    """What a volunteer wants of a running worker; `seconds`: of a pause, None until resumed; `run`:
+    whose policy, where it serves several."""
 
     word: Word
     seconds: Annotated[float, msgspec.Meta(gt=0.0, le=LONGEST)] | None = None
+    run: Annotated[str, msgspec.Meta(max_length=LONGEST_RUN)] = ""
 
 
 class Report(msgspec.Struct, frozen=True):

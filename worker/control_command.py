@@ -14,6 +14,7 @@ from worker.join_options import Home
 if TYPE_CHECKING:
     from worker.control import Answer, Report, Request
     from worker.places import Neighbour
+    from worker.view import RunView
 
 Name = Annotated[
     str | None,
@@ -107,6 +108,12 @@ def policy(
     save: Annotated[
         Path, typer.Option("--save", metavar="FILE", help="A .safetensors file to write.")
     ],
+    run: Annotated[
+        str,
+        typer.Option(
+            metavar="RUN", help="Whose, where the worker serves several.", show_default=False
+        ),
+    ] = "",
     force: Annotated[bool, typer.Option("--force", help="Write over a file that exists.")] = False,
     name: Name = None,
     pid: Pid = None,
@@ -115,7 +122,7 @@ def policy(
     """Keep a copy of the policy that a running worker helps to train, for `shoal play`."""
     from protocol.disk import write_whole
     from worker import control_client
-    from worker.control import Request
+    from worker.control import LONGEST_RUN, Request
 
     if save.suffix != ".safetensors":
         raise ShoalError(f"--save {save}: end its name in .safetensors, as `shoal play` wants it")
@@ -125,7 +132,11 @@ def policy(
     if len(there) > 1:
         names = ", ".join(place.name for place in there)
         raise ShoalError(f"{len(there)} workers run here, {names}: choose one with --name")
-    said, data = control_client.ask(there[0], Request("policy"))
+    if len(run) > LONGEST_RUN:
+        raise ShoalError(
+            f"--run {run[:40]!r}...: a run's name has at most {LONGEST_RUN} characters"
+        )
+    said, data = control_client.ask(there[0], Request("policy", run=run))
     try:
         write_whole(save, data)
     except OSError as error:
@@ -142,10 +153,22 @@ def described(report: Report) -> str:
     from worker.console import harmless, status_line
 
     rates = (report.evaluations_per_second, report.steps_per_second)
-    run = f"in {report.run}" if report.run else "looks for a run"
+    runs = report.view.runs
+    run = f"in {report.run}" if report.run else f"in {len(runs)} runs" if runs else "looks for runs"
     first = f"{report.name} (pid {report.pid}): {run} at {report.broker}"
     for_long = f"for {span(report.seconds)}, as {report.worker}"
-    return f"{harmless(first)}, {harmless(for_long)}\n  {harmless(status_line(report.view, rates))}"
+    each = [f"\n    {harmless(_of_run(run))}" for run in runs]
+    status = harmless(status_line(report.view, rates))
+    return f"{harmless(first)}, {harmless(for_long)}\n  {status}{''.join(each)}"
+
+
+def _of_run(run: RunView) -> str:
+    had, wanted = 100.0 * run.had, 100.0 * run.wanted
+    idle = f"; idle: {run.idle_because}" if run.idle_because else ""
+    return (
+        f"{run.run}: version {run.version}, {run.done:,} tasks done, {had:.0f} % of the time "
+        f"({wanted:.0f} % wanted){idle}"
+    )
 
 
 def _ask_all(

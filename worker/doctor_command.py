@@ -23,7 +23,7 @@ from worker.home import home_of
 from worker.join_options import CHECKS, Config, Home
 
 if TYPE_CHECKING:
-    from worker.daemon import Settings
+    from worker.settings import Settings
 
 
 def register(commands: typer.Typer) -> None:
@@ -111,7 +111,7 @@ def _settings(url: str, values: dict[str, Value | None]) -> Settings:
     from protocol import registry
     from protocol.installed import granted
     from protocol.surroundings import address_from_here
-    from worker.daemon import Settings
+    from worker.settings import Settings
 
     proxy, invite = values.get("proxy"), values.get("invite")
     modules = values.get("allow_module")

@@ -19,6 +19,7 @@ from worker.amounts import (
     share_of_a_core,
 )
 from worker.configuration import Check
+from worker.shares import parse as parse_shares
 
 MOST_LANES = 1024  # more only take memory
 
@@ -38,9 +39,9 @@ Url = Annotated[
         envvar="SHOAL_JOIN",
         show_envvar=False,
         help="The line that the host prints: mqtt://HOST:PORT/RUN#FINGERPRINT; all after HOST "
-        "may be left out. Credentials: USER:PASSWORD@ before HOST, or SHOAL_BROKER_USER and "
-        "SHOAL_BROKER_PASSWORD in the environment. Without it: what the configuration says, or on "
-        "a terminal a few questions.",
+        "may be left out, and without RUN it serves all runs there. Credentials: USER:PASSWORD@ "
+        "before HOST, or SHOAL_BROKER_USER and SHOAL_BROKER_PASSWORD in the environment. Without "
+        "it: what the configuration says, or on a terminal a few questions.",
     ),
 ]
 Name = Annotated[
@@ -67,6 +68,16 @@ Proxy = Annotated[
     typer.Option(
         help="Go to the broker through http://HOST:PORT or socks5://HOST:PORT; without it, "
         "through SHOAL_PROXY in the environment.",
+    ),
+]
+Share = Annotated[
+    str,
+    typer.Option(
+        metavar="RUN=SHARE",
+        help="Where it serves several runs, how much of the machine each may have: "
+        "humanoid=2,cartpole=1; by a run's name, or the name with its eight digits. Who is not "
+        "named has 1; 0 refuses a run.",
+        show_default=False,
     ),
 ]
 Cores = Annotated[
@@ -213,6 +224,7 @@ CHECKS: Mapping[str, Check] = {
     "url": parse_address,
     "invite": _invite,
     "proxy": _proxy,
+    "share": parse_shares,
     "cores": lambda text: cores_granted(text, usable_cores()),
     "cpu_share": share_of_a_core,
     "memory_limit": bytes_of_memory,

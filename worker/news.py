@@ -81,6 +81,7 @@ def idle_because(
     following: Replica | None,
     *,
     running: int,
+    queued: int,
     ready: bool,
     finishing: bool,
     paused: str,
@@ -90,13 +91,16 @@ def idle_because(
 ) -> str:
     """Why nothing is being evaluated; empty while something is.
 
-    `running`: tasks being evaluated; `ready`: whether evaluation has started; `finishing`: whether
-    we leave; `paused`: why the volunteer has us take no tasks; `slowed`: seconds for which the host
-    wants to hear little; `leased`: whether updates come at a pace, so that who gets no task
-    waits for the next one; `broker`: after how many the broker answers.
+    `running`: tasks being evaluated; `queued`: that wait for their turn; `ready`: whether
+    evaluation has started; `finishing`: whether we leave; `paused`: why the volunteer has us take
+    no tasks; `slowed`: seconds for which the host wants to hear little; `leased`: whether updates
+    come at a pace, so that who gets no task waits for the next one; `broker`: after how many the
+    broker answers.
     """
     if running:
         return ""
+    if queued:
+        return "another run has its turn"
     if not presence.connected:
         return "no connection to the broker"
     if epoch is None or following is None:

@@ -10,7 +10,8 @@ for, outlives coordinators and brokers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
@@ -94,6 +95,10 @@ class Settings:
     """bytes per second that peers get at most; 0: none"""
     most_tasks: int | None = None
     """tasks that are evaluated at most"""
+    elsewhere: Callable[[], int] = lambda: 0
+    """those of them that the worker has evaluated, or holds, in other runs"""
+    turns: float = math.inf
+    """tasks that begin by themselves, further ones when `begin` is called"""
     limits: Limits = field(default_factory=Limits)
 
 
@@ -245,6 +250,17 @@ class Session:
             self._do(self.workload.evaluated(task, evaluation, now), now)
         return self._pump(now)
 
+    @property
+    def ready(self) -> int:
+        """Tasks that could be evaluated, whose turn has not come."""
+        return self.workload.ready if self.workload is not None else 0
+
+    def begin(self, now: float) -> list[Command]:
+        """It is the turn of one task more."""
+        if self.workload is not None:
+            self._do(self.workload.begin(now), now)
+        return self._pump(now)
+
     def abandoned(self, task: int, now: float) -> list[Command]:
         """Nothing comes any more of a task that was to be abandoned."""
         if self.workload is not None:
@@ -313,6 +329,10 @@ class Session:
         """Whether the coordinator has taken us, and has heard all that we tried."""
         return self._presence.welcomed and not self._trial.unheard
 
+    def silence(self, now: float) -> float:
+        """Seconds without a beat of whoever leads, where that is too long; else 0."""
+        return self._presence.silence(now)
+
     def view(self, now: float, broker: float = 0.0) -> View:
         """What the volunteer may want to know; `broker`: after how many seconds it answers."""
         following, work = self.replica, self.workload
@@ -323,6 +343,7 @@ class Session:
             self._presence,
             following,
             running=self._running,
+            queued=self.ready,
             ready=self._introduction is not None,
             finishing=self._willing.leaving.finishing,
             paused=self._willing.paused,
@@ -379,6 +400,11 @@ class Session:
         return self.workload.done if self.workload is not None else 0
 
     @property
+    def _done_anywhere(self) -> int:
+        """The same and what other runs of this worker had of its tasks, where they are counted."""
+        return self._done + self.settings.elsewhere()
+
+    @property
     def _held(self) -> int:
         """Tasks that we hold."""
         return len(self.workload.leases) if self.workload is not None else 0
@@ -407,8 +433,8 @@ class Session:
             self.voice.commands.append(StartEvaluation(spec))
             initial = bytes.fromhex(spec.policy.initial_digest)
             self.replica = Replica(spec.versions_kept, self._random, initial)
-            most = self.settings.limits.task_seconds
-            self.workload = Workload(spec, self.replica, self._random, most)
+            most, turns = self.settings.limits.task_seconds, self.settings.turns
+            self.workload = Workload(spec, self.replica, self._random, most, turns)
             self._do(self.replica.tick(now), now)
         leadership = self.handshake.leadership()
         self.voice.commands += news.changed(known, led, leadership, self._unanswered)
@@ -543,7 +569,7 @@ class Session:
         if self._willing.leaving.finishing and not self._running and not self._unanswered:
             return
         if self._presence.should_greet(now):
-            self._hello_credit = self._willing.room(self._done) if self._in_step else 0
+            self._hello_credit = self._willing.room(self._done_anywhere) if self._in_step else 0
             payload = self.handshake.hello(
                 introduction, self._hello_credit, following.version, work.held
             )
@@ -609,7 +635,7 @@ class Session:
 
     def _hear_task(self, task: Task, now: float) -> None:
         self._answered(task.acknowledged, "accepted", "", now)
-        if why := self._willing.declines(self._done, self._held):
+        if why := self._willing.declines(self._done_anywhere, self._held):
             self.voice.request(Refusal(task.task, task.token, "handed-back", why), now)
         elif self.workload is not None:
             self._do(self.workload.take(task, now), now)
@@ -693,7 +719,7 @@ class Session:
             outbox.sent(result.name, now)
 
     def _tell_credit(self, now: float) -> None:
-        wanted = self._willing.room(self._done) if self._caught_up else 0
+        wanted = self._willing.room(self._done_anywhere) if self._caught_up else 0
         if wanted > self._credit_told and self._presence.slowed(now):
             return
         if self._presence.welcomed and wanted != self._credit_told and self.replica is not None:

@@ -47,8 +47,9 @@ class Steered(Protocol):
     def say(self, text: str, warning: bool = False) -> None:
         """A line for the volunteer."""
 
-    async def policy(self) -> tuple[str, bytes]:
-        """What it has of the run's policy: in words, and as a file. Raises `ControlError`."""
+    async def policy(self, run: str) -> tuple[str, bytes]:
+        """What it has of a run's policy, of its only one where none is named: in words, and as a
+        file. Raises `ControlError`."""
 
     def whereabouts(self) -> tuple[str, str, str]:
         """Its own name, that of the run, empty while it looks for one, and the broker."""
@@ -119,7 +120,7 @@ class Steering:
         if request.word == "status":
             return Answer(report=self._report()), b""
         if request.word == "policy":
-            text, data = await self._worker.policy()
+            text, data = await self._worker.policy(request.run)
             return Answer(text, size=len(data)), data
         if request.word == "leave":
             self._worker.terminate()

@@ -19,9 +19,11 @@ from protocol.identity import Identity
 from protocol.link import FatalLinkError
 from worker import preflight
 from worker.console import harmless
-from worker.daemon import Daemon, Settings, UnreachableError
+from worker.daemon import Daemon
 from worker.findings import Finding
 from worker.handshake import UnsuitableError, WrongLineError
+from worker.membership import UnreachableError
+from worker.settings import Settings
 from worker.view import View
 from worker.visit import NoAnswerError, SilentRunError, Visit, visit
 

@@ -60,9 +60,11 @@ class Workload:
         following: Replica,
         random: Random,
         task_seconds: float = TASK_SECONDS,
+        turns: float = math.inf,
     ) -> None:
         """`following`: the replica that has, or will have, the versions to evaluate;
-        `task_seconds`: that one task is worked on at most."""
+        `task_seconds`: that one task is worked on at most; `turns`: tasks that begin by themselves,
+        further ones when `begin` is called."""
         self.leases = Leases()
         self.outbox = Outbox(random)
         self.done = 0
@@ -73,6 +75,7 @@ class Workload:
         self.rhythm = Rhythm()
         self._spec = spec
         self._task_seconds = task_seconds
+        self._turns = turns
         self._looked = math.inf
         """when `proceed` was called last"""
         self._replica = following
@@ -111,10 +114,25 @@ class Workload:
             task = lease.task
             standing = self._replica.standing(task.version, task.digest)
             if standing == "ready":
-                deeds.append(self._start(lease))
+                if self._turns:
+                    self._turns -= 1
+                    deeds.append(self._start(lease))
             elif standing != "ahead" or now - lease.since >= WAIT_FOR_VERSION:
                 self.leases.end(task.task)
                 deeds.append(_refusal(task, "gone", self._why_gone(standing, task)))
+        return deeds
+
+    @property
+    def ready(self) -> int:
+        """Tasks that could be started, whose turn has not come."""
+        tasks = [lease.task for lease in self.leases.waiting]
+        return sum(self._replica.standing(task.version, task.digest) == "ready" for task in tasks)
+
+    def begin(self, now: float) -> list[Deed]:
+        """It is the turn of one task more."""
+        self._turns += 1
+        deeds = self.proceed(now)
+        self._turns = 0
         return deeds
 
     def evaluated(self, task: int, evaluation: Evaluation, now: float) -> list[Deed]:

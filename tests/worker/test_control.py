@@ -401,7 +401,8 @@ async def test_a_worker_pauses_and_leaves_on_its_volunteers_terms(
             await coordinator.until(
                 lambda: daemon.view().idle_because == f"paused: outside {closed}"
             )
-            evaluators = daemon._evaluators
+            (member,) = daemon.members.values()
+            evaluators = member.evaluating.evaluators
             assert evaluators is not None
             await coordinator.until(lambda: daemon._steering._readings.memory > 0)
             assert evaluators.memory_limit == memory_of_child(memory, daemon._steering._readings, 1)

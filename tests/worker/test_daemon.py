@@ -32,12 +32,16 @@ from tests.protocol.mosquitto import Mosquitto
 from tests.worker.reference import TOYS, run_spec
 from tests.worker.scripted import Host
 from worker import discovery
-from worker.daemon import Daemon, Settings, UnreachableError, in_thread
-from worker.discovery import NoRunError, Runs, SeveralRunsError
+from worker.attending import NoRunError
+from worker.daemon import Daemon
+from worker.discovery import GONE_AFTER, Runs
 from worker.evaluation import environments
 from worker.evaluation.children import Evaluators
 from worker.evaluation.jobs import EvaluationJob, Normalization
 from worker.evaluation.lanes import Lanes
+from worker.membership import UnreachableError
+from worker.settings import Settings
+from worker.threads import in_thread
 from worker.view import View
 
 DEADLINE = 60.0  # of what takes a few seconds on a quiet machine
@@ -239,7 +243,7 @@ async def volunteering(
     finally:
         if not running.done():
             daemon.terminate()
-        with contextlib.suppress(UnreachableError, SeveralRunsError, NoRunError):
+        with contextlib.suppress(UnreachableError, NoRunError):
             async with asyncio.timeout(DEADLINE):
                 await running
         print(console.text)
@@ -411,24 +415,19 @@ async def test_a_broker_that_is_not_there_ends_it_only_where_it_should_not_wait(
             assert await running == 0
 
 
-async def test_without_a_run_it_takes_the_only_one_and_lists_several(
+async def test_told_not_to_wait_it_ends_with_the_reason_of_the_only_run(
     broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(discovery, "ANSWERS_WITHIN", 0.3)
-    one, two = Host(run_spec("Unheard-v0", name="one")), Host(run_spec("Unheard-v0"), seed=1)
-    async with coordinating(one, broker.url):
-        async with volunteering(broker.url) as (_, running, console), asyncio.timeout(DEADLINE):
+    host = Host(run_spec("Unheard-v0", name="one"))
+    async with (
+        coordinating(host, broker.url),
+        volunteering(broker.url, once=True) as (_, running, console),
+    ):
+        async with asyncio.timeout(DEADLINE):
             assert await running == 4
-        assert one.run in console.text
+        assert host.run in console.text
         assert "NOT checked" in console.text
-        async with coordinating(two, broker.url):
-            async with volunteering(broker.url) as (_, running, _), asyncio.timeout(DEADLINE):
-                with pytest.raises(SeveralRunsError) as several:
-                    await running
-            lines = str(several.value).splitlines()
-            assert several.value.exit_code == 2
-            assert f"shoal join {join_url(broker, one)}" in lines[1]
-            assert f"shoal join {join_url(broker, two)}" in lines[2]
 
 
 async def test_without_any_run_it_says_so_and_asks_again(
@@ -440,16 +439,18 @@ async def test_without_any_run_it_says_so_and_asks_again(
         with pytest.raises(NoRunError, match="no run is led") as none:
             await running
     assert none.value.exit_code == 5
-    host = Host(run_spec("Unheard-v0"))
-    async with volunteering(broker.url) as (_, running, console), asyncio.timeout(DEADLINE):
+    host = Host(run_spec("CartPole-v1"))
+    async with volunteering(broker.url) as (daemon, _, console), asyncio.timeout(DEADLINE):
         while "no run is led" not in console.text:
             await asyncio.sleep(0.01)
-        async with coordinating(host, broker.url):
-            assert await running == 4
+        assert daemon.view().idle_because == "no run is here; asking again"
+        async with coordinating(host, broker.url) as coordinator:
+            await coordinator.until(lambda: coordinator.welcomes == 1)
+            await coordinator.sees_work()
 
 
 def test_only_runs_that_belong_to_their_key_are_believed() -> None:
-    host, address = Host(run_spec()), parse_address("mqtt://somewhere")
+    host = Host(run_spec())
     here = messages.Here(host.run, host.identity.public_key, "CartPole-v1", "running")
     runs = Runs(None)
     with pytest.raises(WireError):
@@ -458,15 +459,17 @@ def test_only_runs_that_belong_to_their_key_are_believed() -> None:
         runs.hear(plain(messages.Here("\x1b[31m", here.host_key, "X", "running")))
     with pytest.raises(WireError):
         Runs("a" * 26).hear(plain(here))
-    assert runs.choose(address) is None
+    assert not runs.open
     runs.hear(plain(messages.Here(host.run, here.host_key, "CartPole-v1", "finished")))
-    assert runs.choose(address) is None
-    runs.hear(plain(here))
-    runs.hear(plain(here))
-    runs.hear(plain(messages.Here(host.run, here.host_key, "CartPole-v1", "finished")))
-    chosen = runs.choose(address)
-    assert chosen is not None
-    assert chosen.run == host.run
+    assert not runs.open
+    runs.heard(plain(here), now=0.0)
+    runs.heard(plain(here), now=1.0)
+    runs.heard(plain(messages.Here(host.run, here.host_key, "CartPole-v1", "finished")), now=1.0)
+    assert runs.open == [here]
+    runs.expire(GONE_AFTER)
+    assert runs.open == [here]
+    runs.expire(GONE_AFTER + 1.1)
+    assert not runs.open
 
 
 async def test_work_in_a_thread_leaves_the_loop_free() -> None:

@@ -17,8 +17,8 @@ from tests.worker.reference import run_spec
 from tests.worker.scripted import Host
 from tests.worker.test_daemon import ROOT, TOYS, coordinating, join_url
 from worker import machine_checks as machine
-from worker.daemon import Settings
 from worker.findings import Finding, healthy, lines, plain
+from worker.settings import Settings
 from worker.way_checks import way
 
 GIB = 1 << 30

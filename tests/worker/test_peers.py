@@ -22,7 +22,8 @@ from tests.coordinator.runs import Led, led
 from tests.worker.reference import run_spec
 from tests.worker.test_daemon import Impatient, Lines, no_children
 from worker import reception
-from worker.daemon import Daemon, Settings
+from worker.daemon import Daemon
+from worker.settings import Settings
 
 DEADLINE = 60.0  # of what takes a few seconds on a quiet machine
 STRANGER = "s" * 16 + "-" + "t" * 6
@@ -161,8 +162,8 @@ async def test_a_peer_serves_a_joiner_and_both_serve_the_next(
                     assert servers <= {peer_of(first), peer_of(second)}
                     assert servers
                     assert holds(third) == []
-                assert first._upload is not None
-                directory = first._upload.directory
+                (member,) = first.members.values()
+                directory = member.upload.directory
                 assert directory is not None
                 assert sorted(directory.glob("snapshot-*.bin"))
         assert not directory.exists()

@@ -45,16 +45,18 @@ class Meter:
 
 
 def fair_limit(processes: int, basis: int) -> int:
-    """Bytes that each of so many processes may take: together half of what is free now on the
-    machine, or in our control group where that has less, but no less than what versions of so many
-    numbers may need, see `RunSpec.basis_size`."""
+    """Bytes that each of so many processes may take: together half of what is free now, but no less
+    than what versions of so many numbers may need, see `RunSpec.basis_size`."""
+    return max(free_now() // (2 * processes), LEAST + BYTES_A_NUMBER * basis)
+
+
+def free_now() -> int:
+    """Bytes that are free on the machine, or in our control group where that has less."""
     import psutil
 
     free = int(psutil.virtual_memory().available)
     left = cgroups.memory_left()
-    if left is not None:
-        free = min(free, left)
-    return max(free // (2 * processes), LEAST + BYTES_A_NUMBER * basis)
+    return free if left is None else min(free, left)
 
 
 def bound(limit: int) -> None:

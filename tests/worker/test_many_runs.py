@@ -1,0 +1,217 @@
+"""One worker that was told no run serves all that it finds at a broker, and can."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from protocol import messages
+from tests.protocol.mosquitto import Mosquitto
+from tests.worker.reference import run_spec
+from tests.worker.scripted import Host
+from tests.worker.test_daemon import (
+    DEADLINE,
+    Coordinator,
+    assert_as_expected,
+    coordinating,
+    ends,
+    process,
+    volunteering,
+)
+from worker import attending, discovery
+from worker.permission import Terms
+from worker.shares import Shares
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mosquitto]:
+    mosquitto = Mosquitto(tmp_path_factory.mktemp("broker"))
+    mosquitto.start()
+    yield mosquitto
+    mosquitto.kill()
+
+
+def host_of(name: str, environment: str = "CartPole-v1", population: int = 65_536) -> Host:
+    spec = run_spec(environment, name=name, strategy={"population": population})
+    return Host(spec, seed=sum(name.encode()) % 250)
+
+
+async def evaluates(coordinator: Coordinator, first: int = 0) -> None:
+    """Lease a task of the run, and see it done as it must be."""
+    task = coordinator.host.task(first=first, count=2)
+    coordinator.tell(task)
+    assert_as_expected(coordinator.host, task, await coordinator.hears(messages.Result))
+    coordinator.tell(messages.Acknowledge((task.task,), "accepted"))
+
+
+class Output:
+    """What a process writes, line by line."""
+
+    def __init__(self, started: Process) -> None:
+        self.lines: list[str] = []
+        self._started = started
+
+    async def says(self, words: str) -> str:
+        """The first line with these words, which may have come before."""
+        async with asyncio.timeout(DEADLINE):
+            while not (found := [line for line in self.lines if words in line]):
+                assert self._started.stdout is not None
+                line = (await self._started.stdout.readline()).decode()
+                assert line, f"ended without {words!r}: {''.join(self.lines)}"
+                self.lines.append(line)
+        return found[0]
+
+
+async def status(home: Path) -> Any:
+    """What `shoal worker status` tells of the only worker there."""
+    asking = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "shoal", "worker", "status", "--home", str(home), "--json"),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await asyncio.wait_for(asking.communicate(), DEADLINE)
+    return json.loads(said)
+
+
+async def test_it_serves_two_runs_one_ends_and_a_third_comes(
+    broker: Mosquitto, tmp_path: Path
+) -> None:
+    one, two, third = host_of("one"), host_of("two"), host_of("third")
+    missing = host_of("missing", "Unheard-v0")
+    options = ("--share", "two=3,refused=0", "--log-format", "plain")
+    async with (
+        coordinating(one, broker.url) as first,
+        coordinating(two, broker.url) as second,
+        coordinating(missing, broker.url),
+        coordinating(host_of("refused"), broker.url) as refused,
+        process(broker.url, tmp_path, *options) as started,
+    ):
+        output = Output(started)
+        for coordinator in (first, second):
+            await coordinator.until(lambda c=coordinator: c.welcomes > 0)  # type: ignore[misc]
+        await asyncio.gather(evaluates(first), evaluates(second))
+        line = await output.says("no environment 'Unheard-v0'")
+        assert missing.run in line
+        told = await status(tmp_path)
+        shares = {run["run"]: run["wanted"] for run in told["view"]["runs"]}
+        assert shares == {one.run: 0.25, two.run: 0.75}
+        assert told["view"]["done"] == 2
+        first.announce("finished", reason="the target is reached")
+        await output.says(f"{one.run}: the run {one.run} is finished: the target is reached")
+        async with coordinating(third, broker.url) as later:
+            await later.until(lambda: later.welcomes > 0)
+            await asyncio.gather(evaluates(later), evaluates(second, first=2))
+        assert refused.welcomes == 0
+        started.terminate()
+        code, rest = await ends(started)
+        assert code == 0
+        assert "Traceback" not in rest
+        assert "".join([*output.lines, rest]).count("no environment") == 1
+
+
+async def test_an_idle_worker_waits_for_runs_and_leaves_when_told_to(
+    broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(discovery, "ANSWERS_WITHIN", 0.1)
+    monkeypatch.setattr(discovery, "ASK_EVERY", 0.2)
+    host = host_of("late")
+    async with volunteering(broker.url) as (daemon, running, console):
+        async with asyncio.timeout(DEADLINE):
+            while "no run is led" not in console.text:
+                await asyncio.sleep(0.01)
+        assert daemon.view().idle_because == attending.IDLE
+        async with coordinating(host, broker.url) as coordinator:
+            await coordinator.until(lambda: coordinator.welcomes > 0)
+            await evaluates(coordinator)
+            coordinator.announce("stopped", reason="enough")
+            await coordinator.until(lambda: not daemon.members)
+        assert daemon.view().done == 1, "what ended runs had counts"
+        daemon.interrupt()
+        async with asyncio.timeout(DEADLINE):
+            assert await running == 0
+    terms = Terms(exit_when_idle=0.5)
+    async with volunteering(broker.url, terms=terms) as (_, running, console):
+        async with asyncio.timeout(DEADLINE):
+            assert await running == 0
+        assert "idle for" in console.text
+
+
+@asynccontextmanager
+async def several(broker: Mosquitto, *names: str) -> AsyncIterator[list[Coordinator]]:
+    async with AsyncExitStack() as stack:
+        yield [
+            await stack.enter_async_context(coordinating(host_of(name), broker.url))
+            for name in names
+        ]
+
+
+async def test_max_tasks_and_pauses_hold_for_all_runs_together(broker: Mosquitto) -> None:
+    terms = Terms(most_tasks=3)
+    async with (
+        several(broker, "alpha", "beta") as coordinators,
+        volunteering(broker.url, terms=terms) as (daemon, running, console),
+    ):
+        alpha, beta = coordinators
+        for coordinator in coordinators:
+            await coordinator.until(lambda c=coordinator: c.welcomes > 0)  # type: ignore[misc]
+        for first in (0, 2):
+            await evaluates(alpha, first)
+        await evaluates(beta)
+        async with asyncio.timeout(DEADLINE):
+            assert await running == 0
+        assert "--max-tasks 3 is reached" in console.text
+        assert daemon.view().done == 3
+        for coordinator in coordinators:
+            assert (await coordinator.hears(messages.Bye)).reason == "left"
+
+
+class Busy(Coordinator):
+    """A host that always has work: a task for each that is done, as fast as it can."""
+
+    counted = 0
+
+    def serve(self, message: messages.AnyMessage) -> None:
+        super().serve(message)
+        if isinstance(message, messages.Result):
+            self.counted += message.count
+            self.tell(messages.Acknowledge((message.task,), "accepted"))
+            self.more()
+
+    def more(self) -> None:
+        self.first = getattr(self, "first", 0) + 40
+        self.tell(self.host.task(first=self.first, count=40))
+
+
+async def test_runs_that_have_work_get_their_shares_of_a_worker(broker: Mosquitto) -> None:
+    names = ("big", "small", "tiny")
+    hosts = [host_of(name) for name in names]
+    async with AsyncExitStack() as stack:
+        busy = [
+            await stack.enter_async_context(coordinating(host, broker.url, Busy)) for host in hosts
+        ]
+        options = {"shares": Shares({"big": 2.0}), "lanes": 16}
+        daemon, running, _ = await stack.enter_async_context(volunteering(broker.url, **options))
+        for coordinator in busy:
+            await coordinator.until(lambda c=coordinator: c.welcomes > 0)  # type: ignore[misc]
+        for coordinator in busy:
+            for _ in range(2):
+                coordinator.more()
+        await busy[0].until(lambda: all(coordinator.counted for coordinator in busy))
+        before = {run.run: run.had for run in daemon.view().runs}
+        assert set(before) == {host.run for host in hosts}
+        counts = [coordinator.counted for coordinator in busy]
+        await busy[0].until(lambda: busy[0].counted >= counts[0] + 1600)
+        done = [c.counted - count for c, count in zip(busy, counts, strict=True)]
+        shares = [count / sum(done) for count in done]
+        assert shares == pytest.approx([0.5, 0.25, 0.25], abs=0.08)
+        daemon.terminate()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(running), DEADLINE)
