@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import threading
 from collections.abc import Iterator
 
 NEW_OBJECTS = 100_000
@@ -24,13 +25,41 @@ def spare_the_collector() -> None:
     gc.set_threshold(NEW_OBJECTS, LOOKS, LOOKS)
 
 
+class _Collector:
+    """How the collector was before the first of the runs that are led beside one another."""
+
+    def __init__(self) -> None:
+        self._changing = threading.Lock()
+        self._runs = 0
+        self._thresholds = (0, 0, 0)
+        self._frozen = 0
+
+    def keep(self) -> None:
+        """One more run is led."""
+        with self._changing:
+            if not self._runs:
+                self._thresholds, self._frozen = gc.get_threshold(), gc.get_freeze_count()
+            self._runs += 1
+
+    def restore(self) -> None:
+        """One less; after the last of them it is as before."""
+        with self._changing:
+            self._runs -= 1
+            if not self._runs:
+                gc.set_threshold(*self._thresholds)
+                if not self._frozen:
+                    gc.unfreeze()
+
+
+_COLLECTOR = _Collector()
+
+
 @contextlib.contextmanager
 def collector_as_before() -> Iterator[None]:
-    """Python's collector looks at everything again afterwards, as often as it did before."""
-    before, frozen = gc.get_threshold(), gc.get_freeze_count()
+    """Python's collector looks at everything again afterwards, as often as it did before; for runs
+    in the process of a program, which goes on."""
+    _COLLECTOR.keep()
     try:
         yield
     finally:
-        gc.set_threshold(*before)
-        if not frozen:
-            gc.unfreeze()
+        _COLLECTOR.restore()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from coordinator import host
+from coordinator.broker.provide import is_external
 from coordinator.directory import BrokerChoice
 from coordinator.host import Run
 from coordinator.hosted import Asked, lead_as_asked
@@ -56,15 +57,19 @@ async def train(wishes: Wishes, load: Loader) -> TrainingResult:
     Raises `ShoalError` where it can't begin or go on, and what `on_update` raises.
     """
     _require_usable(wishes)
-    workers = _workers(wishes.workers)
-    choice = BrokerChoice(wishes.broker, port=0)
+    workers, choice = _workers(wishes.workers), BrokerChoice(wishes.broker, port=0)
+    if not (workers or is_external(choice)):
+        raise ShoalError(
+            f"workers=0 with broker={wishes.broker!r:.60}, which nobody else can join: give some, "
+            "or the URL of a broker that volunteers reach"
+        )
     run = await _begun(wishes)
     where = run.directory.path
     modules = tuple(wishes.environments)
     status = Status(None if wishes.quiet else suitable_stream())
     try:
         with collector_as_before():
-            watcher = Watcher(run.id, wishes.on_update, status, "://" in choice.broker)
+            watcher = Watcher(run.id, wishes.on_update, status, is_external(choice))
             asked = Asked(choice, workers=workers, modules=modules, on_lead=lambda server: None)
             outcome = await _see_through(run, asked, watcher)
     except BaseException as error:

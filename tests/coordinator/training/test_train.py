@@ -19,7 +19,7 @@ import shoal
 from coordinator.history.verify import verify_directory
 from coordinator.log import LogReader
 from protocol.errors import ShoalError
-from tests.chaos.processes import ROOT, Running, assert_sound, updates
+from tests.chaos.processes import DEADLINE, ROOT, Running, assert_sound, updates
 from tests.worker import problems
 
 ENDLESS: dict[str, Any] = {
@@ -29,6 +29,7 @@ ENDLESS: dict[str, Any] = {
     "updates": 3000,  # so that what nothing stops ends, and is found
     "quiet": True,
 }
+SHORT: dict[str, Any] = {"updates": 2, "centre": {"episodes": 2, "screening": 1}}
 NOWHERE = {
     "name": "nowhere",
     "environment": {
@@ -124,6 +125,22 @@ def test_what_a_callback_raises_is_raised_and_the_run_waits(tmp_path: Path) -> N
         shoal.train(directory=run, resume=True, workers=1, on_update=lambda now: waits(now))  # type: ignore[arg-type,return-value]
 
 
+async def test_trainings_beside_one_another(tmp_path: Path) -> None:
+    thresholds = gc.get_threshold()
+    results = await asyncio.gather(
+        *(
+            shoal.train_async(
+                "CartPole-v1", directory=tmp_path / str(seed), **{**ENDLESS, **SHORT, "seed": seed}
+            )
+            for seed in (1, 2)
+        )
+    )
+    assert [result.updates for result in results] == [2, 2]
+    assert results[0].run != results[1].run
+    assert results[0].params_hash != results[1].params_hash
+    assert gc.get_threshold() == thresholds
+
+
 async def test_a_training_is_awaited_and_who_cancels_it_pauses_it(tmp_path: Path) -> None:
     with pytest.raises(ShoalError, match=r"await shoal\.train_async"):
         shoal.train("CartPole-v1", directory=tmp_path / "never")
@@ -141,8 +158,19 @@ async def test_a_training_is_awaited_and_who_cancels_it_pauses_it(tmp_path: Path
     with pytest.raises(asyncio.CancelledError):
         await training
     assert noted(run, "state") == "paused" and updates(run)
-    early = asyncio.create_task(shoal.train_async("CartPole-v1", directory=tmp_path / "early"))
-    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("begun", ["", "early/run", "early/logs/worker-0.log"])
+async def test_a_training_that_is_cancelled_before_anybody_heard_of_it_leaves_nothing(
+    begun: str, tmp_path: Path
+) -> None:
+    nobody = "mqtt://127.0.0.1:1"
+    early = asyncio.create_task(
+        shoal.train_async("CartPole-v1", directory=tmp_path / "early", broker=nobody, **ENDLESS)
+    )
+    async with asyncio.timeout(DEADLINE):
+        while not (tmp_path / begun).exists():
+            await asyncio.sleep(0.001)
     early.cancel()
     with pytest.raises(asyncio.CancelledError):
         await early
@@ -154,7 +182,7 @@ def test_a_training_in_another_thread(tmp_path: Path) -> None:
 
     def trains() -> None:
         results.append(
-            shoal.train("CartPole-v1", directory=tmp_path / "run", **{**ENDLESS, "updates": 2})
+            shoal.train("CartPole-v1", directory=tmp_path / "run", **{**ENDLESS, **SHORT})
         )
 
     thread = threading.Thread(target=trains)
@@ -180,7 +208,7 @@ def test_an_environment_that_workers_lack_ends_the_training_with_its_reason(
         ({"spec": "CartPole-v1", "workers": -1}, "workers=-1: must be 'auto'"),
         ({"spec": "CartPole-v1", "workers": True}, "workers=True: must be 'auto'"),
         ({"spec": "CartPole-v1", "broker": "ftp"}, "broker 'ftp': it must be auto, embedded"),
-        ({"spec": "CartPole-v1", "broker": "mqtt://127.0.0.1:1", "workers": 1}, "no broker can"),
+        ({"spec": "CartPole-v1", "workers": 0}, "workers=0 with broker='embedded', which nobody"),
         ({"spec": "CartPole-v1", "broker": 1883}, "broker=1883: must be 'embedded'"),
         ({"spec": "CartPole-v1", "directory": 5}, "directory is 5: must be a path"),
         ({"spec": "CartPole-v1", "on_update": 5}, "on_update=5: must be a function"),
