@@ -130,25 +130,23 @@ def train(
     Raises:
         ShoalError: the run can't begin or go on; it says why, and what to do.
     """
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        training = _training(
-            spec,
-            settings,
-            workers,
-            broker,
-            directory,
-            resume,
-            on_update,
-            quiet,
-            environments,
+    if _in_event_loop():
+        raise ShoalError(
+            "shoal.train can't wait inside an event loop that runs already, such as a notebook's: "
+            "write `await shoal.train_async(...)` there"
         )
-        return asyncio.run(training)
-    raise ShoalError(
-        "shoal.train can't wait inside an event loop that runs already, such as a notebook's: "
-        "write `await shoal.train_async(...)` there"
+    training = train_async(
+        spec,
+        workers=workers,
+        broker=broker,
+        directory=directory,
+        resume=resume,
+        on_update=on_update,
+        quiet=quiet,
+        environments=environments,
+        **settings,
     )
+    return asyncio.run(training)
 
 
 async def train_async(
@@ -167,28 +165,20 @@ async def train_async(
 
     Whoever cancels it pauses the run, which can be resumed. `on_update` is called in the loop.
     """
-    return await _training(
-        spec, settings, workers, broker, directory, resume, on_update, quiet, environments
-    )
-
-
-async def _training(
-    spec: Source | None,
-    settings: Overrides,
-    workers: int | Literal["auto"],
-    broker: str,
-    directory: str | os.PathLike[str] | None,
-    resume: bool,
-    on_update: OnUpdate | None,
-    quiet: bool,
-    environments: Sequence[str],
-) -> TrainingResult:
     from coordinator.training.leading import Wishes, train
 
     wishes = Wishes(
         spec, settings, workers, broker, directory, resume, on_update, quiet, environments
     )
     return await train(wishes, _load)
+
+
+def _in_event_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _load(path: Path, *, best: bool = False, allow_modules: Sequence[str] = ()) -> Policy:

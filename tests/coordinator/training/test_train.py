@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import traceback
 import uuid
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,7 @@ def test_a_wrong_use_is_one_line_and_leaves_nothing(
     with pytest.raises(ShoalError, match=rule) as error:
         shoal.train(given.pop("spec", None), **given)
     assert "\n" not in str(error.value)
+    assert "exception occurred" not in "".join(traceback.format_exception(error.value))
     assert not (tmp_path / "run").exists()
 
 
