@@ -122,7 +122,9 @@ class Attending:
                 run,
                 sharing.wanted(run),
                 sharing.had(run) / total if total else 0.0,
+                sharing.had(run),
                 view.done,
+                view.episodes,
                 view.version,
                 view.idle_because,
             )

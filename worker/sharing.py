@@ -13,9 +13,11 @@ from dataclasses import dataclass
 AT_WORK = 2
 """Tasks of a run that are with the evaluation processes while others wait: the last episodes of
 one, and the next."""
-CREDIT = 1.0
-"""Quanta that a run may lag behind and catch up with after it had no task at hand: between two
-updates every run has none for a moment."""
+CREDIT = 2.0
+"""Turns that a run may lag behind and catch up with after it had no task at hand: between two
+updates every run has none for a moment, and somebody else's turn."""
+FORGET = 0.9
+"""What a longer turn before counts of its length at each change."""
 SHORTEST, LONGEST = 0.1, 10.0
 """Core-seconds, for each core, of a quantum."""
 WORTH = 20.0
@@ -48,6 +50,8 @@ class Sharing:
         """its tasks that are being evaluated"""
         self._in_turn = 0.0
         """core-seconds of this turn"""
+        self._longest = 0.0
+        """core-seconds of the longest turn lately"""
         self._virtual = 0.0
         """the tag of who began a task last"""
         self._switch = 0.0
@@ -58,6 +62,11 @@ class Sharing:
         """Core-seconds for which a run keeps its turn: long where changes of turns are dear."""
         seconds = WORTH * self._switch / self._cores
         return self._cores * min(LONGEST, max(SHORTEST, seconds))
+
+    @property
+    def credit(self) -> float:
+        """Core-seconds that a run may lag behind after it had no task at hand."""
+        return CREDIT * max(self.quantum, self._longest)
 
     @property
     def turn(self) -> str:
@@ -85,8 +94,7 @@ class Sharing:
         if queued is None:
             return
         if tasks and not queued.at_hand and queued.weight:
-            allowed = CREDIT * self.quantum / queued.weight
-            queued.tag = max(queued.tag, self._virtual - allowed)
+            queued.tag = max(queued.tag, self._virtual - self.credit / queued.weight)
         queued.at_hand = tasks
 
     def begin(self) -> str:
@@ -96,6 +104,7 @@ class Sharing:
             return ""
         queued = self._runs[run]
         if run != self._turn or self._is_over(queued):
+            self._longest = max(self._in_turn, FORGET * self._longest)
             self._in_turn = 0.0
         self._turn = run
         self._virtual = max(self._virtual, queued.tag)

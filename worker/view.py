@@ -9,13 +9,21 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class RunView:
-    """One of the runs that a worker serves: which share of its time it is to have and has had, each
-    0 to 1, tasks evaluated of it, and why none is."""
+    """One of the runs that a worker serves.
+
+    Attributes:
+        wanted: the share of the time that it is to have while all have tasks, 0 to 1.
+        had: the share that it has had since those joined that are there.
+        core_seconds: that it has had.
+        done: tasks evaluated of it.
+    """
 
     run: str
     wanted: float
     had: float
+    core_seconds: float = 0.0
     done: int = 0
+    episodes: int = 0
     version: int = 0
     idle_because: str = ""
 

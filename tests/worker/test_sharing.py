@@ -112,7 +112,7 @@ def test_somebody_works_while_anybody_has_a_task(
     st.lists(COSTS, min_size=1, max_size=40),
     COSTS,
 )
-def test_who_was_away_saves_up_no_more_than_a_quantum(
+def test_who_was_away_saves_up_no_more_than_a_turn(
     weights: list[float], costs: list[float], longest: float
 ) -> None:
     """However long it had no task, it gets no more than its share and that from then on."""
@@ -130,7 +130,8 @@ def test_who_was_away_saves_up_no_more_than_a_quantum(
         work.gives(done, work.held[done] + 1)
     at_once = work.sharing.quantum + AT_WORK * max(longest, *costs)
     had = {run: work.sharing.had(run) - before[run] for run in work.held}
-    credit = CREDIT * work.sharing.quantum / weights[0]
+    credit = work.sharing.credit / weights[0]
+    assert work.sharing.credit <= CREDIT * at_once
     for run, weight in zip(others, weights[1:], strict=True):
         ahead = had[away] / weights[0] - had[run] / weight
         assert ahead <= credit + at_once * (1.0 / weights[0] + 1.0 / weight) + 1e-6
