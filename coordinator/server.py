@@ -418,6 +418,7 @@ class Server:
     def _on_connected(self, first: bool) -> None:
         self._announce()
         self._beat()
+        self._voice.here(self._run_state, self._priority)  # workers that serve all runs wait for it
         self._contact.made(first)
         self._connected.set()
         if not first:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from random import Random
 from typing import TYPE_CHECKING
@@ -24,8 +25,9 @@ from worker.view import RunView, View, added, over, together
 if TYPE_CHECKING:
     from worker.room import Room
 
-LOOK_SECONDS = 0.25
-"""Seconds between two looks at which runs are here, and how ours are."""
+LOOK_SECONDS, APART_SECONDS = 0.25, 0.02
+"""Seconds between two looks at which runs are here, and how ours are; and where somebody says that
+one is here, who may say so without end."""
 SILENT_FOR = 120.0
 """Seconds without a sign of life of a host after which its place is another's, unless results of
 ours wait for it."""
@@ -138,9 +140,14 @@ class Attending:
     # Who comes and goes.
 
     async def _look_for_ever(self) -> None:
+        news = self._discovery.news
         while True:
             self._look(now())
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(APART_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_SECONDS):
+                    await news.wait()
+                    news.clear()
 
     def _look(self, moment: float) -> None:
         for member in self.members.values():
@@ -149,18 +156,19 @@ class Attending:
             return
         shares, here = self._settings.shares, self._discovery.runs.open
         wanted = [run.run for run in here if shares.of(run.run)]
-        each = self._settings.children
-        room = self._room.has_for_more(each, len(self.members))
-        short = self._room.is_short(each, len(self.members))
-        if run := self._attendance.next(wanted, self._lives, room, moment):
+        while run := self._attendance.next(wanted, self._lives, self._has_room(), moment):
             weight = next(found.priority for found in here if found.run == run) * shares.of(run)
             self._join(run, weight)
-        elif not self._parking:
+        if not self._parking:
+            short = self._room.is_short(self._settings.children, len(self.members))
             idle = {run: moment - member.worked for run, member in self.members.items()}
             places = {run: moment - member.began for run, member in self.members.items()}
             if run := self._attendance.makes_room(idle, places, short, moment):
                 self._park(run)
         self._tell_idle()
+
+    def _has_room(self) -> bool:
+        return self._room.has_for_more(self._settings.children, len(self.members))
 
     def _see(self, member: Membership, moment: float) -> None:
         """Leave a run that nobody leads, as far as we hear."""

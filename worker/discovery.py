@@ -59,6 +59,7 @@ class Discovery:
     Attributes:
         runs: that are there.
         answered: set once whoever is there had the time to say so.
+        news: set by each answer; whoever looks clears it.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Discovery:
         """The callbacks are those of the link to the broker."""
         self.runs = Runs(address.fingerprint)
         self.answered = asyncio.Event()
+        self.news = asyncio.Event()
         self._random = random
         self._hearing = Hearing()
         self._connected = asyncio.Event()
@@ -122,6 +124,7 @@ class Discovery:
             self.runs.heard(payload, moment)
         except WireError:
             return  # others may say what they like on an open topic
+        self.news.set()
 
     def _there(self, first: bool) -> None:
         self._connected.set()
