@@ -37,7 +37,7 @@ class Composed(NamedTuple):
 
 
 def compose(
-    source: str | None,
+    source: str | Mapping[str, Any] | None,
     flags: Mapping[str, Any],
     assignments: Iterable[str] = (),
     allowed: Sequence[str] = (),
@@ -47,30 +47,34 @@ def compose(
 ) -> Composed:
     """The spec of a run, and its version 0 where the spec names it by a digest only.
 
-    `pool` names a preset of how stragglers are dealt with; `source` is a TOML file or an
-    environment id, None where an objective is given; `flags` are nested values, `assignments` are
-    `section.field=value` texts; later ones win. `preset` names the environment whose preset is
-    taken, in place of its own, or is "none". Spaces that nobody gave are read from the
-    environment, in a process of its own: the coordinator never imports one. `allowed` modules may
-    register environments there, and hold the policy's class or the objective. `init` is a file that
-    holds the parameters to begin with.
+    `pool` names a preset of how stragglers are dealt with; `source` is a TOML file, the values of
+    one, or an environment id, None where an objective is given; `flags` are nested values,
+    `assignments` are `section.field=value` texts; later ones win. `preset` names the environment
+    whose preset is taken, in place of its own, or is "none". Spaces that nobody gave are read from
+    the environment, in a process of its own: the coordinator never imports one. `allowed` modules
+    may register environments there, and hold the policy's class or the objective. `init` is a file
+    that holds the parameters to begin with.
 
     Raises `SpecError` with the field, the value, the rule and the remedy.
     """
     given = run_spec.merge(flags, run_spec.settings(assignments))
-    if preset is not None and (source is None or source.endswith(".toml")):
+    named = source if isinstance(source, str) else "the run"
+    if preset is not None and (named is not source or named.endswith(".toml")):
         raise SpecError(
-            f"--preset {preset[:80]}: {source or 'an objective'} takes none: leave --preset out"
+            f"--preset {preset[:80]}: {named if source else 'an objective'} takes none: leave "
+            "--preset out"
         )
     base: dict[str, Any]
     if source is None:
         base = {}
+    elif not isinstance(source, str):
+        base = dict(source)
     elif source.endswith(".toml"):
         base = run_spec.load(Path(source))
     else:
         base = _without_stale_choices(_preset(source, preset), given)
     if pool is not None:
-        base = _with_pool(pool, base, source or "the run")
+        base = _with_pool(pool, base, named)
     fitting = _without_other_optimizer(_without_stale_spaces(base, given), given)
     raw = run_spec.merge(fitting, given)
     usual = _strategy_defaults(_strategy(raw))
@@ -81,9 +85,7 @@ def compose(
         raw = objectives.begin(raw, allowed)
     environment = raw.get("environment")
     if not isinstance(environment, dict) or not isinstance(environment.get("id"), str):
-        raise SpecError(
-            f"{source or 'the run'} names no environment: add [environment] with its id"
-        )
+        raise SpecError(f"{named} names no environment: add [environment] with its id")
     if "backend" not in environment and backends.of(environment["id"]) == backends.JAX:
         raw = run_spec.merge(raw, {"environment": {"backend": backends.JAX}})
         environment = raw["environment"]

@@ -13,6 +13,7 @@ import numpy as np
 
 from coordinator import settings
 from coordinator.composing import Composed, compose
+from coordinator.pool.presets import PRESETS
 from protocol import registry
 from protocol import spec as run_spec
 from protocol.errors import ShoalError
@@ -88,16 +89,15 @@ def composed(
     """
     allowed = allow(modules)
     values = spec_values(overrides)
-    pool = overrides.get("pool")
-    init = overrides.get("init")
-    file, base = _base(source)
+    init, preset = overrides.get("init"), overrides.get("preset")
+    if not isinstance(preset, str | None):
+        raise SpecError(f"preset is {preset!r:.60}: must be the id of an environment, or 'none'")
     return compose(
-        file,
-        run_spec.merge(base, values),
+        _base(source),
+        values,
         allowed=allowed,
-        pool=pool if isinstance(pool, str) else None,
         init=None if init is None else path_of("init", init),
-        preset=overrides.get("preset"),
+        preset=preset,
     )
 
 
@@ -126,38 +126,56 @@ def spec_values(overrides: Mapping[str, Any]) -> dict[str, Any]:
                 + (f"did you mean {near[0]!r}?" if near else f"there are {', '.join(NAMES)}")
             )
     said = {name: _plain(value) for name, value in overrides.items()}
+    if "environment" in said and not isinstance(said["environment"], Mapping):
+        raise SpecError(
+            f"environment is {said['environment']!r:.60}: must be a table of values; the modules "
+            "that workers may import are environments=[...]"
+        )
     tables = {
         name: value
         for name, value in said.items()
         if name in TABLES and (isinstance(value, Mapping) or name not in settings.FIELDS)
     }
-    if isinstance(tables.get("pool"), str):
-        del tables["pool"]  # names a preset
+    if isinstance(pool := tables.get("pool"), str):
+        tables["pool"] = _pool(pool)
     short = {name: value for name, value in said.items() if name not in tables}
     return run_spec.merge(tables, settings.spec_values(short))
 
 
+def _pool(name: str) -> Mapping[str, Any]:
+    """The settings of the pool of that name. Raises `SpecError`."""
+    if name not in PRESETS:
+        raise SpecError(f"pool is {name[:40]!r}: must be one of {', '.join(PRESETS)}")
+    return PRESETS[name]
+
+
 def _plain(value: Any) -> Any:
-    """A number of NumPy's as one of Python's."""
-    return value.item() if isinstance(value, np.generic) else value
-
-
-def _base(source: Source | None) -> tuple[str | None, Mapping[str, Any]]:
-    """A file or an environment's id to begin with, and values to lay over it."""
-    match source:
-        case None:
-            return None, {}
-        case str():
-            return source, {}
-        case RunSpec():
-            return None, run_spec.to_plain(source)
+    """Numbers and arrays of NumPy's, wherever they are, as Python's."""
+    match value:
+        case np.generic() | np.ndarray():
+            return value.tolist()
         case Mapping():
-            return None, source
+            return {key: _plain(within) for key, within in value.items()}
+        case list() | tuple():
+            return [_plain(within) for within in value]
+    return value
+
+
+def _base(source: Source | None) -> str | Mapping[str, Any] | None:
+    """What a run begins with, as `compose` takes it. Raises `SpecError`."""
+    match source:
+        case None | str():
+            return source
+        case RunSpec():
+            return run_spec.to_plain(source)
+        case Mapping():
+            values: Mapping[str, Any] = _plain(source)
+            return values
         case os.PathLike():
             path = path_of("spec", source)
             if path.suffix != ".toml":
                 raise SpecError(f"spec {str(path)[:80]!r}: a run file ends in .toml")
-            return str(path), {}
+            return str(path)
     raise SpecError(
         f"spec is of type {type(source).__name__}: must be the id of an environment, the path of a "
         "run file, a mapping of its values, or a RunSpec"

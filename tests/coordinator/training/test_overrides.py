@@ -7,10 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
+from coordinator.pool.presets import PRESETS
 from coordinator.training.overrides import NAMES, composed, spec_values
 from protocol import spec as run_spec
 from protocol.errors import ShoalError
+from protocol.policy_file import to_tensors
 from tests.coordinator.runs import BASE, spec_of
 
 
@@ -22,6 +25,18 @@ def test_every_form_of_a_spec_comes_to_the_same_run(tmp_path: Path) -> None:
         assert composed(form, {"seed": 6, "target": 1.0}).spec == spec_of(
             seed=6, stop={"target": 1.0}
         )
+
+
+def test_settings_go_over_all_of_a_whole_spec(tmp_path: Path) -> None:
+    """Also where a field that it has says nothing for another kind, and where it begins."""
+    whole = composed("CartPole-v1", {"updates": 3}).spec
+    other = composed(whole, {"optimizer": "adam", "pool": "async"}).spec
+    assert other.optimizer.kind == "adam" and other.pool.quorum < 1.0
+    assert other.optimizer == composed("CartPole-v1", {"optimizer": "adam"}).spec.optimizer
+    theta = np.full(whole.size, 0.5, np.float32)
+    save_file(to_tensors(whole, theta, None), tmp_path / "theta.safetensors")
+    begun = composed(whole, {"init": tmp_path / "theta.safetensors"})
+    assert begun.first is not None and (begun.first.theta == theta).all()
 
 
 def test_an_environment_by_name_has_its_preset() -> None:
@@ -42,13 +57,20 @@ def test_an_environment_by_name_has_its_preset() -> None:
         ),
         ({"policy": "nets:Net"}, {"policy": {"kind": "module", "module": "nets:Net"}}),
         ({"pool": {"quorum": 0.5}}, {"pool": {"quorum": 0.5}}),
-        ({"pool": "sync"}, {}),
+        (
+            {"pool": "sync", "quorum": 0.5},
+            {"pool": {**PRESETS["sync"], "quorum": 0.5}},
+        ),
         (
             {"objective": "f:g", "parameters": 3, "minimise": True},
             {"objective": {"function": "f:g", "parameters": 3, "goal": "minimise"}},
         ),
         ({"normalize": True, "name": "a"}, {"normalizer": {"enabled": True}, "name": "a"}),
         ({"updates": np.int64(3), "seed": 1}, {"stop": {"updates": 3}, "seed": 1}),
+        (
+            {"objective": {"start": np.arange(2.0)}, "hidden": np.array([4, 4])},
+            {"objective": {"start": [0.0, 1.0]}, "policy": {"hidden": [4, 4]}},
+        ),
         ({"target": None}, {"stop": {"target": None}}),
     ],
 )
@@ -70,6 +92,9 @@ def test_settings_by_name_are_values_of_the_spec(
         ("CartPole-v1", {"pool": "fast"}, "fast"),
         ("CartPole-v1", {"hidden": 32}, "policy.hidden"),
         ("CartPole-v1", {"population": 3}, "strategy.population"),
+        ("CartPole-v1", {"environment": ["toys"]}, "are environments=[...]"),
+        ("CartPole-v1", {"preset": 3}, "preset is 3: must be the id of an environment"),
+        ("CartPole-v1", {"policy": np.arange(3)}, "policy.kind"),
         ("CartPole-v1", {"init": 3}, "init is 3: must be a path"),
         ("CartPole-v1", {"init": "nowhere"}, "nowhere"),
         ("nowhere.toml", {}, "no run file nowhere.toml"),
