@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import math
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from worker.console import Say
 from worker.discovery import Discovery
 from worker.membership import EPOCH_WITHIN, Membership, retrying, unreachable
 from worker.settings import Settings
+from worker.spares import KEPT_FOR, Spares
 from worker.turns import Turns
 from worker.view import RunView, View, added, over, together
 
@@ -62,6 +64,7 @@ class Attending:
         self._random = random
         self._room = room
         self._turns = Turns(settings.children)
+        self._spares = Spares()
         self._attendance = Attendance()
         self._lives: dict[str, asyncio.Task[None]] = {}
         self._parking: set[str] = set()
@@ -104,6 +107,7 @@ class Attending:
             for life in self._lives.values():
                 life.cancel()
             await asyncio.gather(looking, *self._lives.values(), return_exceptions=True)
+            await self._spares.end(math.inf)
             await self._discovery.link.close()
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
@@ -143,6 +147,8 @@ class Attending:
         news = self._discovery.news
         while True:
             self._look(now())
+            short = self._room.is_short(self._settings.children, len(self.members))
+            await self._spares.end(math.inf if short else now() - KEPT_FOR)
             await asyncio.sleep(APART_SECONDS)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_SECONDS):
@@ -214,6 +220,7 @@ class Attending:
             lambda text, warning=False: self._say(f"{run}: {text}", warning),
             lambda text, warning=False: None,  # our own line to the broker tells it
             self._turns,
+            self._spares,
             self._random,
             lambda: self._elsewhere(run),
         )

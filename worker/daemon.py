@@ -24,6 +24,7 @@ from worker.places import Place
 from worker.room import Room
 from worker.session import Session
 from worker.settings import Settings
+from worker.spares import Spares
 from worker.steering import Steering
 from worker.stepping import load_following
 from worker.threads import in_thread
@@ -161,7 +162,14 @@ class Daemon:
         self.say(f"{joins} {settings.address}")
         turns = Turns(settings.children)
         member = Membership(
-            settings, settings.address, self._identity, self.say, self.say, turns, self._random
+            settings,
+            settings.address,
+            self._identity,
+            self.say,
+            self.say,
+            turns,
+            Spares(0),
+            self._random,
         )
         self.members[member.run] = member
         return await member.take_part(self._room.of_child(settings, 1), 1.0)

@@ -14,11 +14,16 @@ from worker.console import Say
 from worker.evaluation.jobs import EnvironmentUnavailable, Evaluation, WorkerFailure
 from worker.session import Session
 from worker.settings import Settings
+from worker.spares import Spares
 from worker.stepping import Do, Start
 
 if TYPE_CHECKING:
     from worker.evaluation.children import Evaluators
     from worker.following import Point
+
+
+OVER = ("finished", "stopped")
+"""States of a run that has ended."""
 
 
 class Evaluating:
@@ -50,21 +55,23 @@ class Evaluating:
         self._thetas: dict[int, asyncio.Task[None]] = {}
         self._evaluations: dict[int, asyncio.Task[None]] = {}
         self._tested = False
+        self._memory_limit: int | None = None
 
-    def prepare(self, memory_limit: int | None) -> None:
+    def prepare(self, memory_limit: int | None, spare: Evaluators | None = None) -> None:
         """Let the children load what any run needs while the epoch is on its way.
 
-        `memory_limit`: bytes that each may take; None for a fair part of what is free.
+        `memory_limit`: bytes that each may take; None for a fair part of what is free. `spare`:
+        those of a run that is over.
         """
         from worker.evaluation.children import Evaluators
 
-        self.evaluators = Evaluators(
-            share=self._settings.cpu_share,
-            memory_limit=memory_limit,
-            on_ready=self._on_ready,
-            on_lost=lambda how: self._say(how, True),
-        )
-        self.evaluators.prepare(self._settings.children)
+        self._memory_limit = memory_limit
+        if spare is None:
+            spare = Evaluators(share=self._settings.cpu_share, memory_limit=memory_limit)
+            spare.prepare(self._settings.children)
+        spare.on_ready = self._on_ready
+        spare.on_lost = lambda how: self._say(how, True)
+        self.evaluators = spare
 
     def begin(self, spec: RunSpec) -> None:
         """The run is known: the children try it out."""
@@ -100,15 +107,30 @@ class Evaluating:
             giving.cancel()
         return givings
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody evaluates the run any more."""
+        epoch = self._session.handshake.epoch
+        return epoch is not None and epoch.state in OVER
+
+    async def hand_over(self, spares: Spares) -> None:
+        """Let the next run have the processes, where they can be of use to it."""
+        if self.evaluators is not None:
+            await spares.give(self.evaluators, now())
+
     async def close(self) -> None:
         """End all processes at once."""
         if self.evaluators is not None:
             await self.evaluators.close()
 
     async def _begin(self, spec: RunSpec) -> None:
-        evaluators, settings = self.evaluators, self._settings
-        assert evaluators is not None
+        settings = self._settings
+        assert self.evaluators is not None
         self._say(preflight.accepted())
+        if not self.evaluators.suits(spec):
+            await self.evaluators.close()
+            self.prepare(self._memory_limit)
+        evaluators = self.evaluators
         try:
             await evaluators.start(
                 spec,

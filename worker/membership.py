@@ -23,6 +23,7 @@ from worker.handshake import Handshake
 from worker.names import label_of
 from worker.session import Session
 from worker.settings import Settings
+from worker.spares import Spares
 from worker.stepping import Stepping
 from worker.threads import in_thread
 from worker.turns import Turns
@@ -59,6 +60,7 @@ class Membership:
         say: Say,
         say_of_link: Say,
         turns: Turns,
+        spares: Spares,
         random: Random,
         elsewhere: Callable[[], int] = lambda: 0,
     ) -> None:
@@ -71,6 +73,7 @@ class Membership:
         self._address = address
         self._say, self._say_of_link = say, say_of_link
         self._turns = turns
+        self._spares = spares
         self._over: asyncio.Future[commands.Leave] = asyncio.get_running_loop().create_future()
         self._jobs: set[asyncio.Task[None]] = set()
         self._dialled = 0.0
@@ -127,7 +130,7 @@ class Membership:
         Raises FatalLinkError, UnreachableError, and what nobody foresaw.
         """
         self._turns.join(self.run, weight, self._begin_task)
-        self.evaluating.prepare(memory_limit)
+        self.evaluating.prepare(memory_limit, self._spares.take())
         lives = [
             asyncio.create_task(life)
             for life in (self._tick_for_ever(), self.link.run(), self.upload.run())
@@ -219,7 +222,11 @@ class Membership:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GOODBYE_SECONDS):
                 await self.link.close()
-                await self.evaluating.close()
+        if self.evaluating.is_over:
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self.evaluating.hand_over(self._spares)
+        else:
+            await self.evaluating.close()
         for life in lives:
             life.cancel()
         await asyncio.gather(*lives, *tasks, return_exceptions=True)

@@ -42,7 +42,7 @@ async def leaking(monkeypatch: pytest.MonkeyPatch, told: list[str]) -> Evaluator
     monkeypatch.setattr(children, "LOOK_SECONDS", 0.002)
     # Few lanes, whose speed is measured with few episodes, all of which leak.
     evaluators = await started(toy(trouble="leak", every=EVERY), 1, lanes=8)
-    monkeypatch.setattr(evaluators, "_on_lost", told.append)
+    monkeypatch.setattr(evaluators, "on_lost", told.append)
     await whole(evaluators, members(0, 1))  # all that a part needs is loaded
     assert evaluators.memory_limit is not None
     assert evaluators.memory_limit > memory.LEAST  # where nobody says it

@@ -133,7 +133,7 @@ async def test_a_forward_that_hangs_is_named_and_its_work_is_done_again(
     pool, spec, orders, monkeypatch
 ):
     lost = list[str]()
-    monkeypatch.setattr(pool, "_on_lost", lost.append)
+    monkeypatch.setattr(pool, "on_lost", lost.append)
     pool.patience = 1.5
     with ordered(orders, "hang"):
         job = asyncio.create_task(whole(pool, JOB))

@@ -138,7 +138,7 @@ async def test_who_shares_lanes_with_what_takes_too_much_is_not_blamed(monkeypat
     monkeypatch.setattr(children, "LOOK_SECONDS", 0.002)
     evaluators = await started(toy(trouble="gulp", every=EVERY), 1)
     lost = list[str]()
-    monkeypatch.setattr(evaluators, "_on_lost", lost.append)
+    monkeypatch.setattr(evaluators, "on_lost", lost.append)
     await whole(evaluators, members(0, 1))
     (pid,) = processes(evaluators)
     evaluators.memory_limit = Meter(pid).own() + (100 << 20)
@@ -227,7 +227,7 @@ async def test_what_a_copy_of_the_process_says_is_not_taken_for_its_own_words():
 async def test_what_is_said_twice_is_counted_once(monkeypatch):
     evaluators = await started(toy(trouble="tally", every=NEVER, gate=os.devnull), 1)
     lost = list[str]()
-    monkeypatch.setattr(evaluators, "_on_lost", lost.append)
+    monkeypatch.setattr(evaluators, "on_lost", lost.append)
     book = evaluators._book
 
     def twice(child: Child, reply: pipe.Evaluated) -> None:

@@ -160,6 +160,7 @@ class Evaluator:
             from worker.policies import devices
             from worker.policies.making import Grant
 
+            self.forget()
             registry.allow(request.allowed)
             spec = self.spec = from_bytes(request.spec)
             if request.memory and devices.choose(request.device, spec) == devices.CPU:
@@ -185,6 +186,15 @@ class Evaluator:
             speed = found.speed * request.share
             lanes = found.lanes, found.together
             self.say(pipe.Ready(speed, found.numeric_class, remark, *lanes))
+
+    def forget(self) -> None:
+        """Nothing of a run before this one counts any more."""
+        lanes, self.lanes, self.throttle = self.lanes, None, None
+        self.versions.clear()
+        self.unread.clear()
+        self.parts.clear()
+        if lanes is not None:
+            lanes.close()
 
     def keep(self, request: pipe.Theta) -> None:
         """Keep a version's parameters, unless they are dropped already."""

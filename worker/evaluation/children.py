@@ -76,7 +76,7 @@ class Evaluators:
         self.patience = patience
         self.share = share
         self.memory_limit = memory_limit
-        self._on_ready, self._on_lost = on_ready, on_lost
+        self.on_ready, self.on_lost = on_ready, on_lost
         self._spec: RunSpec | None = None
         self._configure = pipe.Configure(b"", (), share)
         self._configured = asyncio.Event()
@@ -128,7 +128,7 @@ class Evaluators:
     def prepare(self, children: int = 1) -> None:
         """Start children before their run is known, since what any run needs takes time to load."""
         self._started = asyncio.get_running_loop().create_future()
-        self._keepers = [asyncio.create_task(self._keep(self._started)) for _ in range(children)]
+        self._keepers = [asyncio.create_task(self._keep()) for _ in range(children)]
         self._watching = asyncio.create_task(self._watch())
 
     async def start(
@@ -140,7 +140,7 @@ class Evaluators:
         lanes: int = 0,
         longest: int = spec.LONGEST_EPISODE,
     ) -> None:
-        """Start the children, unless they are prepared, and wait until one can evaluate.
+        """Start the children, unless they are prepared or free, and wait until one can evaluate.
 
         Args:
             allowed: modules that the volunteer lets register environments or hold the policy.
@@ -167,6 +167,9 @@ class Evaluators:
             memory=self.memory_limit,
         )
         self._configured.set()
+        for child in self._children:
+            if child.configured:  # of the run before
+                self._tell_run(child, 0)
         try:
             await self._started
         except BaseException as error:
@@ -242,6 +245,34 @@ class Evaluators:
             del self._telling[work]
             tell()
 
+    def free(self) -> bool:
+        """Forget the run, which is over, so that another one may be started; whether all children
+        are there and idle, without which that can't be."""
+        children = self._children
+        if len(children) < len(self._keepers) or self._started is None or self._telling:
+            return False
+        if not all(child.ready and not child.parts and not child.ending for child in children):
+            return False
+        for version in self._thetas.versions:
+            self.drop(version)
+        self._configured.clear()
+        self._started = asyncio.get_running_loop().create_future()
+        self._tried = 0
+        for child in children:
+            child.found = None
+        return True
+
+    def suits(self, run_spec: RunSpec) -> bool:
+        """Whether what the children have loaded for the run before is all that this one needs: the
+        same environment, and no module of its own."""
+        known = self._spec
+        return known is None or (
+            known.environment == run_spec.environment
+            and known.objective == run_spec.objective
+            and not known.policy.module
+            and not run_spec.policy.module
+        )
+
     async def close(self) -> None:
         """End all children at once; jobs that are still waited for fail."""
         for child in self._children:
@@ -310,11 +341,11 @@ class Evaluators:
                 for part in recalled:
                     await part.settled.wait()
 
-    async def _keep(self, started: asyncio.Future[None]) -> None:
-        """Keep a child running; `started` hears of the first that is ready, or why none is."""
+    async def _keep(self) -> None:
+        """Keep a child running; `_started` hears of the first that is ready, or why none is."""
         pause = FIRST_PAUSE
         while True:
-            if await self._live(started):
+            if await self._live():
                 pause = FIRST_PAUSE
                 continue
             self._resting += 1
@@ -328,22 +359,23 @@ class Evaluators:
                 self._resting -= 1
             pause = min(2 * pause, LONGEST_PAUSE)
 
-    async def _live(self, started: asyncio.Future[None]) -> bool:
+    async def _live(self) -> bool:
         """A child's whole life; whether it ever was ready."""
         child, trouble, tried = None, "", self._tried
+        assert self._started is not None
         try:
             child = await Child.spawn()
             self._children.append(child)
-            await self._attend(child, tried, started)
+            await self._attend(child, tried)
         except (Lost, EnvironmentUnavailable, OSError) as error:
             trouble = str(error)
             self._trouble = f"an evaluation process {error}" if isinstance(error, Lost) else trouble
             if isinstance(error, Lost):
-                self._tried += tried == self._tried and not started.done()
-                self._on_lost(self._trouble)
+                self._tried += tried == self._tried and not self._started.done()
+                self.on_lost(self._trouble)
             given_up = not isinstance(error, Lost) or self._tried == TRIES
-            if given_up and not started.done():
-                started.set_exception(error)
+            if given_up and not self._started.done():
+                self._started.set_exception(error)
         finally:
             if child is not None:
                 self._children.remove(child)
@@ -351,14 +383,11 @@ class Evaluators:
                 self._take_back(child, trouble)
         return child is not None and child.ready
 
-    async def _attend(self, child: Child, tried: int, started: asyncio.Future[None]) -> None:
+    async def _attend(self, child: Child, tried: int) -> None:
         """Bring a child to work, after so many tries, and book what it says until it is lost."""
         await self._configured.wait()
         assert self._spec is not None
-        trial = max(0, tried - 1)
-        child.send(pipe.frame(msgspec.structs.replace(self._configure, trial=trial)))
-        for frame in self._thetas.frames:
-            child.send(frame)
+        self._tell_run(child, tried)
         while True:
             reply = await child.hear(self._spec)
             child.silent = 0.0
@@ -366,9 +395,10 @@ class Evaluators:
                 raise EnvironmentUnavailable(reply.reason)
             if isinstance(reply, pipe.Ready):
                 child.found = reply
-                if not started.done():
-                    started.set_result(None)
-                self._on_ready()
+                assert self._started is not None
+                if not self._started.done():
+                    self._started.set_result(None)
+                self.on_ready()
             elif isinstance(reply, pipe.Unread):
                 # What was asked of this version meanwhile fails, and says why.
                 if (again := self._thetas.again(reply.version)) is not None:
@@ -376,6 +406,14 @@ class Evaluators:
             elif not isinstance(reply, pipe.Alive):
                 self._book(child, reply)
             self._hand_out()
+
+    def _tell_run(self, child: Child, tried: int) -> None:
+        """Let a child try out the run, after so many tries, and have what is there of it."""
+        child.configured = True
+        trial = max(0, tried - 1)
+        child.send(pipe.frame(msgspec.structs.replace(self._configure, trial=trial)))
+        for frame in self._thetas.frames:
+            child.send(frame)
 
     def _patience_with(self, child: Child) -> float:
         return self.patience if child.ready else STARTS_LONGER * self.patience

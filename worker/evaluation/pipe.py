@@ -32,7 +32,8 @@ class Message(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Configure(Message, frozen=True, tag=1):
-    """The run to evaluate, and the modules that may register its environment; first and once."""
+    """The run to evaluate, and the modules that may register its environment; first, and again
+    where the run that was evaluated is over and the next has the same environment."""
 
     spec: bytes
     allowed: tuple[str, ...]

@@ -53,6 +53,7 @@ class Child:
 
     Attributes:
         found: what it found out about this machine, once it can evaluate.
+        configured: whether it was told what to evaluate.
         fresh: whether it has been given nothing but suspects yet.
         parts: handed out to it and not answered in full, in order.
         answered: how many it has had besides those.
@@ -71,6 +72,7 @@ class Child:
         assert process.stdin and process.stdout and process.stderr
         self._transport, self._exited = transport, streams.exited
         self.found: pipe.Ready | None = None
+        self.configured = False
         self.fresh = True
         self.parts: list[Part] = []
         self.answered = 0

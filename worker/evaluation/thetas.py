@@ -30,6 +30,11 @@ class Thetas:
         return version in self._kept
 
     @property
+    def versions(self) -> list[int]:
+        """Those that are kept."""
+        return list(self._kept)
+
+    @property
     def frames(self) -> list[bytes]:
         """What a new process is told."""
         return [pipe.frame(request) for _, request in self._kept.values()]
