@@ -409,8 +409,8 @@ def _job(subject: Subject, pairs: int) -> EvaluationJob:
 
 def _seeds(subject: Subject, pairs: int) -> list[int]:
     """Of the members' episodes."""
-    job = _job(subject, pairs)
-    return [seed for seeds in member_seeds(subject.spec, job) for seed in seeds]
+    seeds: list[int] = member_seeds(subject.spec, _job(subject, pairs)).ravel().tolist()
+    return seeds
 
 
 def _median(values: Iterable[float]) -> float:

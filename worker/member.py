@@ -89,4 +89,4 @@ class Perturbed:
         whole = EvaluationJob(
             "members", name.version, name.direction, 1, episodes=episodes, per_direction=each
         )
-        return iter(member_seeds(spec, whole)[0 if name.sign > 0 else 1])
+        return iter(member_seeds(spec, whole)[0 if name.sign > 0 else 1].tolist())

@@ -192,8 +192,8 @@ def play(
     member = policy.member
     seeds = iter(()) if member is None else member.seeds(policy.spec, episodes)
 
-    def seeds_of(spec: RunSpec, job: EvaluationJob) -> list[list[int]]:
-        return [[next(seeds)]]
+    def seeds_of(spec: RunSpec, job: EvaluationJob) -> NDArray[np.int64]:
+        return np.array([[next(seeds)]])
 
     lanes: Lanes | LearnerLanes
     if learning:

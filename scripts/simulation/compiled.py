@@ -227,7 +227,7 @@ class CompiledLanes:
             rows = np.zeros(job.count, dtype=np.int64)
         else:
             each = job.per_direction
-            seeds = [seed for (seed,) in member_seeds(self.spec, job)]
+            seeds = member_seeds(self.spec, job)[:, 0].tolist()
             kind, run_seed = self.spec.strategy.noise, self.spec.seed
             members = noise.members(
                 kind,

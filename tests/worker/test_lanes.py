@@ -395,10 +395,11 @@ def test_the_centre_plays_fresh_episodes_of_its_version_and_observes_nothing():
 def test_episode_seeds_follow_the_spec():
     job = members(5, 2, episodes=3, version=8)
 
-    def seeds(seeding: str, fixed_versions: int = 0, each: int = 2) -> list[list[int]]:
+    def seeds(seeding: str, fixed_versions: int = 0, each: int = 2) -> Any:
         environment = {"seeding": seeding, "fixed_versions": fixed_versions}
         asked = replace(job, per_direction=each)
-        return blocks.member_seeds(run_spec("CartPole-v1", environment=environment), asked)
+        spec = run_spec("CartPole-v1", environment=environment)
+        return blocks.member_seeds(spec, asked).tolist()
 
     def named(*indices: int) -> list[int]:
         return [noise.episode_seed(7, index) for index in indices]
@@ -420,7 +421,7 @@ def test_members_with_seeds_of_their_own_play_them():
     spec = run_spec("CartPole-v1", environment={"seeding": "member", "episodes": 2})
     theta, job = reference.theta(spec), members(3, 2, episodes=2)
     found = lanes_of(spec, 3).evaluate(job, theta)
-    seeds = iter(blocks.member_seeds(spec, job))
+    seeds = iter(blocks.member_seeds(spec, job).tolist())
     for place, direction in enumerate((3, 4)):
         for column, sign in enumerate((1, -1)):
             member = noise.member("rademacher", 7, direction, sign, theta, job.sigma)

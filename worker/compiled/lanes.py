@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import jax
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,9 +19,14 @@ from worker.evaluation.lanes import InPlay, Lanes
 
 GROUP = 16
 """Lanes come in such numbers: a processor's vector unit has no rest to compute otherwise."""
-LONGER = 2
-"""So often the steps of a chunk are doubled, each time fewer lanes go on."""
-NARROWER = 16
+LONGER = 4
+"""By so much the steps of a chunk are more, each time fewer lanes go on."""
+MOST_STEPS = 256
+"""Of a chunk: requests and signs of life wait for its end."""
+REFILLED = 0.75
+"""Lanes go on without a look while more than this part of them play."""
+NEVER = np.iinfo(np.int32).max
+NARROWER = 4
 """By so much fewer lanes go on, once all that is left to play fits them."""
 
 
@@ -103,6 +107,8 @@ class CompiledLanes(Lanes):
         """Lanes that play nothing, and what the host knows of each."""
         count, inputs = self.count, self.programs.inputs
         self._lanes, self._episodes = self.programs.blank(count)
+        self._blank = True
+        """whether nothing is played in them"""
         self._rows = Lane(*(np.zeros(array.shape, np.float32) for array in self._lanes))
         self._new = np.zeros(count, np.bool_)
         self._seeds = np.zeros(count, np.int64)
@@ -134,7 +140,7 @@ class CompiledLanes(Lanes):
         told = self._chunk(lanes)
         book(
             lanes,
-            *(np.asarray(array) for array in told),
+            *told,
             self._totals,
             self._steps,
             self._cuts,
@@ -151,15 +157,20 @@ class CompiledLanes(Lanes):
         return self._end() if self._free else []
 
     def warm(self) -> None:
-        """Compile the programs of every number of lanes, none of which plays anything after it."""
+        """Compile the programs of every number of lanes, none of which plays anything after it, but
+        those that few episodes alone would begin with."""
+        nothing = np.empty(0, np.int64)
         for width in self.widths:
             if width != self.count:
-                self._narrow(np.empty(0, np.int64), width)
-            self._new[0] = True
-            self._begin()
-            jax.block_until_ready(self._chunk(np.empty(0, np.int64)))
-        if self.count < self.most:
-            self._widen(self.most)
+                self._narrow(nothing, width)
+            else:
+                for self._blank in (True, False):
+                    self._new[0] = True
+                    self._begin()
+            self._chunk(nothing)
+        for width in reversed(self.widths[:-1]):
+            self._widen(width)
+        self._blank = True
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -170,11 +181,29 @@ class CompiledLanes(Lanes):
         return CompiledPlay(episodes, limit)
 
     def _chunk(self, lanes: NDArray[np.int64]) -> Told:
-        """Take a chunk of steps: more where few lanes step, since a look at them costs as much."""
-        steps = STEPS << min(self.widths.index(self.count), LONGER)
-        lots = self._lots.next(steps, self.count, lanes, self._seeds, self._steps, self._quiet)
-        self._episodes, told = self.programs.chunk(self._lanes, self._episodes, lots)
-        return told
+        """Take a chunk of steps: more where few lanes step, since a look at them costs as much; but
+        none once so many are done that others take their place, or that fewer lanes go on."""
+        count, level = self.count, self.widths.index(self.count)
+        steps = min(STEPS * LONGER**level, MOST_STEPS)
+        lots = self._lots.next(steps, count, lanes, self._seeds, self._steps, self._quiet)
+        playing = np.zeros(count, np.bool_)
+        playing[lanes] = True
+        cuts = np.where(self._cuts[:count] > 0, self._cuts[:count], NEVER).astype(np.int32)
+        if self._more:
+            enough = int(REFILLED * lanes.size)
+        else:
+            enough = self.widths[level + 1] if count > GROUP else 0
+        least = np.int32(min(enough, lanes.size - 1))
+        self._episodes, told, taken = self.programs.chunk(
+            self._lanes, self._episodes, lots, playing, cuts, least
+        )
+        return Told(*(np.asarray(array)[: int(taken)] for array in told))
+
+    @property
+    def _more(self) -> bool:
+        """Whether there are episodes for lanes that are done."""
+        waiting = any(block.play.left for block, _ in self._blocks)
+        return waiting or any(job.unbegun for job in self._jobs)
 
     def _playing(self) -> NDArray[np.int64]:
         """All lanes in the middle of an episode."""
@@ -197,7 +226,7 @@ class CompiledLanes(Lanes):
             self._cuts[lanes] = play.limit
             self._views[lanes] = block.place.number
             self._totals[lanes], self._steps[lanes] = 0.0, 0
-            self._rows.parameters[lanes] = self._room.parameters[play.rows[positions]]
+            _copy(self._room.parameters, play.rows[positions], self._rows.parameters, lanes)
             if self.programs.normalised:
                 self._rows.mean[lanes] = job.view.mean if job.view.mean.size else 0.0
                 inverse = job.view.inverse_deviation
@@ -208,26 +237,32 @@ class CompiledLanes(Lanes):
         if not self._new.any():
             return
         count = self.count
-        rows = Lane(*(array[:count] for array in self._rows))
         seeds = self._seeds[:count].astype(np.uint32)
-        # JAX may go on reading what it is given, and this is changed before it is done.
-        new = self._new[:count].copy()
-        begun = self.programs.begin(self._lanes, self._episodes, new, rows, seeds)
+        # JAX may go on reading what it is given, or even keep it, and these are changed later.
+        rows = Lane(*(array[:count].copy() for array in self._rows))
+        if self._blank:
+            begun = self.programs.begin_all(rows, seeds)
+        else:
+            new = self._new[:count].copy()
+            begun = self.programs.begin(self._lanes, self._episodes, new, rows, seeds)
         self._lanes, self._episodes = begun
-        self._new[:] = False
+        self._new[:], self._blank = False, False
 
     def _fit(self) -> None:
         """Go on with as many lanes as all that is left to play needs."""
         playing = self._playing()
-        left = sum(block.play.left for block, _ in self._blocks)
-        needed = playing.size + left
+        needed = playing.size + sum(block.play.left for block, _ in self._blocks)
         if any(job.unbegun for job in self._jobs):
             needed = self.most
-        width = next((one for one in reversed(self.widths) if one >= needed), self.most)
-        if width < self.count:
-            self._narrow(playing, width)
-        elif width > self.count:
-            self._widen(width)
+        widths = self.widths
+        width = next((one for one in reversed(widths) if one >= needed), self.most)
+        if not playing.size:
+            self._blank = True
+            self.count, self._free = width, list(range(width))
+        while width < self.count:
+            self._narrow(self._playing(), widths[widths.index(self.count) + 1])
+        while width > self.count:
+            self._widen(widths[widths.index(self.count) - 1])
 
     def _widen(self, width: int) -> None:
         self._lanes, self._episodes = self.programs.widen(self._lanes, self._episodes, width)
@@ -266,3 +301,21 @@ class CompiledLanes(Lanes):
                     tables[0, block.place.number] = job.view.shift
                     tables[1, block.place.number] = job.view.scale
         self._shift, self._scale = tables
+
+
+def _copy(
+    room: NDArray[np.float32],
+    rows: NDArray[np.int64],
+    to: NDArray[np.float32],
+    places: NDArray[np.int64],
+) -> None:
+    """Copy rows to ascending places; in one go, which takes a tenth, where neither has gaps."""
+    count = rows.size
+    if count and places[-1] - places[0] == count - 1:
+        target = to[places[0] : places[0] + count]
+        if (np.diff(rows) == 1).all():
+            target[...] = room[rows[0] : rows[0] + count]
+        else:
+            np.take(room, rows, axis=0, out=target, mode="clip")
+    else:
+        to[places] = room[rows]

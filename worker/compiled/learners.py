@@ -35,15 +35,17 @@ class Trainings:
         parameters: float32, shape (rows, 4), those of the job's members, or theta alone.
         rows: of `parameters`, of each training.
         seeds: of each training, those of a direction side by side.
+
+    Args:
+        seeds: shape (rows, trainings of each).
     """
 
     def __init__(
-        self, job: EvaluationJob, parameters: NDArray[np.float32], seeds: list[list[int]]
+        self, job: EvaluationJob, parameters: NDArray[np.float32], seeds: NDArray[np.int64]
     ) -> None:
         self.job, self.parameters = job, parameters
-        each = [len(of_row) for of_row in seeds]
-        self.rows = np.repeat(np.arange(len(seeds)), each) % len(parameters)
-        self.seeds = np.array([seed for of_row in seeds for seed in of_row], dtype=np.int64)
+        self.rows = np.repeat(np.arange(len(seeds)), seeds.shape[1]) % len(parameters)
+        self.seeds = seeds.ravel()
         self.returns = np.zeros(self.seeds.size)
         self.lengths = np.zeros(self.seeds.size, dtype=np.int64)
         self.done = np.zeros(self.seeds.size, dtype=np.bool_)
@@ -192,7 +194,7 @@ class LearnerLanes:
         """Have a job done, after those that are in hand; arguments as those of `Lanes.start`."""
         spec, size = self.spec, self.spec.size
         if job.kind == "centre":
-            seeds = [[seed] for seed in centre_seeds(spec, job)]
+            seeds = np.array([centre_seeds(spec, job)], dtype=np.int64).T
             trainings = Trainings(job, theta[np.newaxis, :size], seeds)
         else:
             sigma: Any = theta[size:] if theta.size > size else job.sigma

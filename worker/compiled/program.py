@@ -16,7 +16,9 @@ from worker.compiled.networks import network
 from worker.compiled.values import Choosing, inputs
 
 STEPS = 16
-"""Of a chunk of all lanes, between two looks at which of them are done."""
+"""Of a chunk of all lanes, at most, between two looks at which of them are done."""
+AT_ONCE = 4
+"""Steps between two looks at how many lanes play on."""
 
 
 class Lane(NamedTuple):
@@ -68,6 +70,7 @@ class Programs:
         self.normalised = spec.normalizer.enabled
         self._clip = np.float32(spec.normalizer.bound)
         self.begin = jax.jit(self._begin, donate_argnums=(0, 1))
+        self.begin_all = jax.jit(self._begin_all)
         self.chunk = jax.jit(self._chunk, donate_argnums=(1,))
         self.narrow = jax.jit(self._narrow)
         self.widen = jax.jit(self._widen, static_argnums=(2,))
@@ -92,10 +95,51 @@ class Programs:
         choose = functools.partial(_where, new)
         return jax.tree.map(choose, rows, lanes), jax.tree.map(choose, fresh, episodes)
 
-    def _chunk(self, lanes: Lane, episodes: Episode, drawn: Any) -> tuple[Episode, Told]:
-        """As many steps of all lanes as there is drawn for, shapes (steps, lanes, numbers)."""
+    def _begin_all(self, rows: Lane, seeds: Any) -> tuple[Lane, Episode]:
+        """New episodes in all lanes, whatever was there before."""
+        return rows, jax.vmap(self._new)(seeds)
+
+    def _chunk(
+        self, lanes: Lane, episodes: Episode, drawn: Any, playing: Any, cuts: Any, enough: Any
+    ) -> tuple[Episode, Told, Any]:
+        """Steps of all lanes until `enough` of them or fewer play on, at most as many as there is
+        drawn for; what they tell, and how many they are: what is told of later ones is void.
+
+        Args:
+            drawn: shapes (steps, lanes, numbers).
+            playing, cuts: (lanes,), which lanes play, and the steps after which each is cut.
+        """
         step = jax.vmap(self._step)
-        return jax.lax.scan(lambda now, numbers: step(lanes, now, numbers), episodes, drawn)
+        most = jax.tree.leaves(drawn)[0].shape[0] // AT_ONCE
+        drawn = jax.tree.map(lambda all: all.reshape(most, AT_ONCE, *all.shape[1:]), drawn)
+
+        def some(episodes: Episode, playing: Any, numbers: Any) -> Any:
+            def one(now: Any, numbers: Any) -> Any:
+                episodes, playing = now
+                episodes, told = step(lanes, episodes, numbers)
+                playing &= told.sound & ~told.terminated & (episodes.time < cuts)
+                return (episodes, playing), told
+
+            return jax.lax.scan(one, (episodes, playing), numbers)
+
+        def goes_on(now: Any) -> Any:
+            taken, _, playing, _ = now
+            return (taken < most) & (playing.sum() > enough)
+
+        def go_on(now: Any) -> Any:
+            taken, episodes, playing, told = now
+            numbers = jax.tree.map(lambda all: all[taken], drawn)
+            (episodes, playing), more = some(episodes, playing, numbers)
+            told = jax.tree.map(lambda all, few: all.at[taken].set(few), told, more)
+            return taken + 1, episodes, playing, told
+
+        first = jax.tree.map(lambda all: all[0], drawn)
+        shapes = jax.eval_shape(some, episodes, playing, first)[1]
+        room = jax.tree.map(lambda few: jnp.zeros((most, *few.shape), few.dtype), shapes)
+        begin = jnp.int32(0), episodes, playing, room
+        taken, episodes, _, told = jax.lax.while_loop(goes_on, go_on, begin)
+        told = jax.tree.map(lambda all: all.reshape(AT_ONCE * most, *all.shape[2:]), told)
+        return episodes, told, AT_ONCE * taken
 
     def _step(self, lane: Lane, episode: Episode, drawn: Any) -> tuple[Episode, Told]:
         frame = inputs(self.spec.environment.observation, episode.observation)

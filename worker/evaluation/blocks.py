@@ -22,8 +22,9 @@ VERSION_WIDE = 1 << 63
 """Set in the index of an episode that a whole version shares: directions' indices stay below it."""
 
 
-def member_seeds(spec: RunSpec, job: EvaluationJob) -> list[list[int]]:
-    """Episode seeds of each member of a job: of a direction's at +sigma, then of its mirrored one.
+def member_seeds(spec: RunSpec, job: EvaluationJob) -> NDArray[np.int64]:
+    """Episode seeds of each member of a job, shape (members, episodes): of a direction's at +sigma,
+    then of its mirrored one.
 
     By the spec's seeding their index is direction * 65536 + episode (`pair`), 32768 more for the
     mirrored member (`member`), 2**63 + version * 65536 + episode (`version`), or episode (`fixed`,
@@ -44,12 +45,11 @@ def member_seeds(spec: RunSpec, job: EvaluationJob) -> list[list[int]]:
         indices = np.tile(base + episodes, (members, 1))
     else:
         indices = np.tile(episodes, (members, 1))
-    seeds: list[list[int]] = noise.episode_seeds(spec.seed, indices).tolist()
-    return seeds
+    return noise.episode_seeds(spec.seed, indices)
 
 
-Seeds = Callable[[RunSpec, EvaluationJob], list[list[int]]]
-"""Gives the episode seeds of each member of a job."""
+Seeds = Callable[[RunSpec, EvaluationJob], NDArray[np.int64]]
+"""Gives the episode seeds of each member of a job, shape (members, episodes)."""
 MakePlay = Callable[["Episodes", int], Play]
 """Gives what plays these episodes, each cut after so many steps; 0 for never."""
 
@@ -175,7 +175,7 @@ class Block:
             seeds = np.array([centre_seeds(spec, job)], dtype=np.int64).T
             groups, rows = np.arange(job.count), np.zeros(job.count, dtype=np.int64)
         else:
-            seeds = np.array(seeds_of(spec, job), dtype=np.int64)
+            seeds = seeds_of(spec, job)
             rows = np.arange(job.per_direction * job.count)
             groups = rows // job.per_direction
         slots = place.slot + groups if self.observing else np.full_like(groups, -1)

@@ -191,10 +191,10 @@ class Trial:
             lanes.stop(playing)
         return steps / spent if spent else 0.0
 
-    def _known_seeds(self, spec: RunSpec, job: EvaluationJob) -> list[list[int]]:
+    def _known_seeds(self, spec: RunSpec, job: EvaluationJob) -> NDArray[np.int64]:
         """Seeds of as many members as there are, over and over."""
-        members = range(job.per_direction * job.count)
-        return [self._seeds[member % len(self._seeds)] for member in members]
+        members = np.arange(job.per_direction * job.count)
+        return self._seeds[members % len(self._seeds)]
 
     def close(self) -> None:
         """Close the environments."""
