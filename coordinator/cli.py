@@ -51,6 +51,7 @@ from coordinator.flags import (
 from coordinator.history import cli as history_cli
 from coordinator.leading_options import AllowModule, AsJson, Plain, Quiet, RunDir
 from coordinator.standing_by import refuse_beside_standby, stand_by_as_asked
+from coordinator.sweep import cli as sweep_cli
 
 if TYPE_CHECKING:
     from coordinator.directory import RunDirectory
@@ -69,6 +70,7 @@ def register(app: typer.Typer) -> None:
     pool_command.register(app)
     set_command.register(app)
     status_command.register(app)
+    sweep_cli.register(app)
     history_cli.register(app)
 
 

@@ -182,6 +182,11 @@ class LocalWorkers:
         """How many there are, those included that are about to start again."""
         return len(self._workers)
 
+    @property
+    def public_keys(self) -> list[bytes]:
+        """Their keys, which stay theirs whenever they are started again."""
+        return [worker.identity.public_key for worker in self._workers]
+
     def led(self, server: Server | None) -> None:
         """We lead the run from now on, by that server; None: no more."""
         self._server = server

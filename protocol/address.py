@@ -166,8 +166,9 @@ def parse_address(text: str) -> Address:
     )
 
 
-def join_line(url: str, run: str, fingerprint: str) -> str:
-    """The command to give to volunteers of `run` on the broker at `url`.
+def join_line(url: str, run: str | None, fingerprint: str) -> str:
+    """The command to give to volunteers of `run` on the broker at `url`, or where it is None of all
+    runs there that the key leads.
 
     The host's own credentials are for the host alone: where the broker asks for some, the line
     has USER:PASSWORD in their place.

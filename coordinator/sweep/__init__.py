@@ -1,0 +1,1 @@
+"""Sweeps: a spec with many settings, trained as runs over one pool, and compared."""

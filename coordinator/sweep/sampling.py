@@ -1,0 +1,153 @@
+"""Draws points by what became of earlier ones: Optuna's tree-structured Parzen estimator."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from coordinator.sweep.file import SweepError, SweepFile
+from coordinator.sweep.judging import Verdict
+from coordinator.sweep.measures import Aim
+from coordinator.sweep.planning import Tried
+from coordinator.sweep.points import Point, Range, drawn_from, point
+from coordinator.sweep.report import Row, rows
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import FrozenTrial
+
+AT_ONCE = 4
+"""Points that are drawn together, once all before them are over: what is drawn depends on nobody's
+speed."""
+NEEDS = "sampler = 'tpe' needs Optuna: install it with pip install 'shoal[sweep]'"
+
+
+def drawn_next(
+    said: SweepFile, tried: Sequence[Tried], verdicts: Sequence[Verdict], aim: Aim
+) -> list[tuple[int, Point]]:
+    """Numbers and points of those to be tried next; none while others are under way, and at the
+    end. A function of its arguments. Raises `SweepError` where Optuna is not there.
+
+    Bergstra et al., Algorithms for Hyper-Parameter Optimization (2011).
+    """
+    states = [each.state(verdict) for each, verdict in zip(tried, verdicts, strict=True)]
+    if set(states) & {"pending", "running"}:
+        return []
+    known = {each.point.name for each in tried}
+    found: list[tuple[int, Point]] = []
+    ranges = drawn_from(said)
+    judged = sorted(rows(tried, verdicts, aim), key=lambda row: row.number)
+    under_way: list[Mapping[str, Any]] = []
+    # A point that was drawn before is not tried again, and a small space comes to an end.
+    for number in range(len(tried), min(said.points or 0, len(tried) + AT_ONCE)):
+        for attempt in range(10):
+            drawn = point(_ask(said, ranges, judged, under_way, (number, attempt), aim))
+            if drawn.name not in known:
+                known.add(drawn.name)
+                under_way.append(drawn.settings)
+                found.append((len(tried) + len(found), drawn))
+                break
+    return found
+
+
+def keep_study(path: Path, said: SweepFile, judged: Sequence[Row], aim: Aim) -> None:
+    """Let the sweep's SQLite file have the study, for the tools of Optuna; what is drawn does not
+    depend on it. Raises `SweepError`."""
+    optuna = _optuna()
+    ranges = drawn_from(said)
+    study = optuna.create_study(
+        storage=f"sqlite:///{path.absolute()}",
+        study_name=said.name,
+        direction=_direction(aim),
+        load_if_exists=True,
+    )
+    there = len(study.get_trials(deepcopy=False))
+    by_number = sorted(judged, key=lambda row: row.number)
+    study.add_trials([_trial(row, ranges, aim) for row in by_number[there:]])
+
+
+def _ask(
+    said: SweepFile,
+    ranges: Mapping[str, Range],
+    judged: Sequence[Row],
+    under_way: Sequence[Mapping[str, Any]],
+    number: tuple[int, int],
+    aim: Aim,
+) -> dict[str, Any]:
+    optuna = _optuna()
+    named = hashlib.blake2b(f"{said.seed} {number}".encode(), digest_size=4).digest()
+    sampler = optuna.samplers.TPESampler(
+        seed=int.from_bytes(named, "little"), constant_liar=True, multivariate=False
+    )
+    study = optuna.create_study(sampler=sampler, direction=_direction(aim))
+    study.add_trials([_trial(row, ranges, aim) for row in judged])
+    for settings in under_way:
+        study.add_trial(
+            optuna.trial.create_trial(
+                state=optuna.trial.TrialState.RUNNING,
+                params={name: _kept(ranges[name], value) for name, value in settings.items()},
+                distributions=_distributions(ranges),
+            )
+        )
+    params = study.ask(_distributions(ranges)).params
+    return {name: _meant(ranges[name], params[name]) for name in ranges}
+
+
+def _trial(row: Row, ranges: Mapping[str, Range], aim: Aim) -> FrozenTrial:
+    """A point that is over, as Optuna has it; one without a value failed."""
+    optuna = _optuna()
+    states = optuna.trial.TrialState
+    whole = row.summary.count == len(row.seeds) or (row.summary.count and not aim.less_is_better)
+    return optuna.trial.create_trial(
+        state=states.COMPLETE if whole else states.FAIL,
+        value=row.summary.mean if whole else None,
+        params={name: _kept(ranges[name], row.settings[name]) for name in ranges},
+        distributions=_distributions(ranges),
+        user_attrs={"point": row.point},
+    )
+
+
+def _distributions(ranges: Mapping[str, Range]) -> dict[str, BaseDistribution]:
+    distributions = _optuna().distributions
+    found = {}
+    for name, range_ in ranges.items():
+        if range_.choices:
+            choices = [_kept(range_, choice) for choice in range_.choices]
+            found[name] = distributions.CategoricalDistribution(choices)
+        elif range_.whole:
+            found[name] = distributions.IntDistribution(
+                int(range_.low), int(range_.high), step=range_.step
+            )
+        else:
+            found[name] = distributions.FloatDistribution(range_.low, range_.high, log=range_.log)
+    return found
+
+
+def _kept(range_: Range, value: Any) -> Any:
+    """A value as Optuna keeps it: of choices, which may be lists, their text in JSON."""
+    return json.dumps(value, default=str) if range_.choices else value
+
+
+def _meant(range_: Range, kept: Any) -> Any:
+    if range_.choices:
+        return json.loads(kept)
+    if range_.whole:
+        return int(kept)
+    return min(max(float(f"{kept:.6g}"), range_.low), range_.high)
+
+
+def _direction(aim: Aim) -> str:
+    return "minimize" if aim.less_is_better else "maximize"
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise SweepError(NEEDS) from None
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna

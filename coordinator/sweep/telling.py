@@ -1,0 +1,73 @@
+"""What a person sees of a sweep that goes on: lines, now and then one on how far it is."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from coordinator.progress import Progress
+from coordinator.sweep.judging import Verdict
+from coordinator.sweep.planning import Tried
+
+PROGRESS_EVERY = 5.0
+"""Seconds between lines of progress."""
+
+
+class Counted:
+    """Episodes and steps of all runs together, since this process began.
+
+    Attributes:
+        episodes: that counted.
+        steps: of these.
+    """
+
+    def __init__(self) -> None:
+        self.episodes = 0
+        self.steps = 0
+
+    def begin(self, progress: Progress) -> Callable[[Progress], None]:
+        """Takes the progress of a run from now on, whatever it had counted before."""
+        seen = [progress.episodes, progress.steps]
+
+        def take(progress: Progress) -> None:
+            self.episodes += progress.episodes - seen[0]
+            self.steps += progress.steps - seen[1]
+            seen[:] = progress.episodes, progress.steps
+
+        return take
+
+
+class Telling:
+    """Writes progress at most every few seconds."""
+
+    def __init__(self, say: Callable[[str], None], counted: Counted) -> None:
+        self._say = say
+        self._counted = counted
+        self._began = self._then = time.monotonic()
+        self._last = (0, 0)
+
+    def look(self, tried: Sequence[Tried], verdicts: Sequence[Verdict], led: int) -> None:
+        """Say how far it is, where that is due; `led`: runs that are led at this moment."""
+        now = time.monotonic()
+        if now - self._then < PROGRESS_EVERY:
+            return
+        seconds, counted = now - self._then, self._counted
+        episodes, steps = counted.episodes - self._last[0], counted.steps - self._last[1]
+        self._then, self._last = now, (counted.episodes, counted.steps)
+        self._say(
+            f"{now - self._began:.0f} s  {progress(tried, verdicts)}, {led} led now  "
+            f"{episodes / seconds:,.0f} episodes/s  {steps / seconds:,.0f} steps/s"
+        )
+
+
+def progress(tried: Sequence[Tried], verdicts: Sequence[Verdict]) -> str:
+    """How far a sweep is, in words."""
+    states = Counter(each.state(v) for each, v in zip(tried, verdicts, strict=True))
+    runs = [run for each in tried for run in each.runs]
+    over = sum(states[state] for state in ("finished", "stopped", "failed"))
+    words = f"{over} of {len(tried)} points"
+    parts = [f"{states[state]} {state}" for state in ("stopped", "failed") if states[state]]
+    if parts:
+        words += f" ({', '.join(parts)})"
+    return f"{words}, {sum(run.state == 'finished' for run in runs)} of {len(runs)} runs finished"
