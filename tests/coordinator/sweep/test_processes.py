@@ -1,0 +1,200 @@
+"""Sweeps with real processes: killed and gone on with, paused, with points that fail or stop."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from protocol import spec as run_spec
+from tests.chaos.processes import (
+    ROOT,
+    Running,
+    assert_orderly,
+    await_updates,
+    host,
+    running,
+    undisturbed_hash,
+)
+
+SHORT = """
+base = "CartPole-v1"
+seeds = 2
+[set]
+environment.max_steps = 40
+policy.hidden = [4]
+pool.task_seconds = 0.02
+pool.minimum_task_seconds = 0.0
+centre.episodes = 20
+"""
+TWO = SHORT + "[grid]\nstrategy.sigma = [0.05, 0.3]\n[budget]\nupdates = 12\n"
+
+
+@contextlib.contextmanager
+def sweeping(*arguments: str) -> Iterator[Running]:
+    with running("shoal", "sweep", *arguments, "--local-workers", "1", "--port", "0") as process:
+        yield process
+
+
+def trained(text: str, path: Path, *arguments: str) -> Running:
+    """A sweep that nobody disturbs, in the directory of this path."""
+    file = path.with_suffix(".toml")
+    file.write_text(text)
+    with sweeping(str(file), "--dir", str(path), *arguments) as process:
+        assert process.await_end() == 0, process.lines
+    assert_orderly(process)
+    return process
+
+
+def states(directory: Path) -> list[tuple[str, int]]:
+    """State and updates of the runs of a sweep, as its file has them."""
+    with contextlib.closing(sqlite3.connect(directory / "sweep.sqlite")) as database:
+        return database.execute(
+            "SELECT state, (SELECT MAX(version) FROM curves c WHERE c.point = r.point "
+            "AND c.seed = r.seed) FROM runs r ORDER BY point, place"
+        ).fetchall()
+
+
+def hashes(directory: Path) -> dict[str, str]:
+    """What the runs of a sweep came to."""
+    return {path.name: undisturbed_hash(path) for path in (directory / "runs").iterdir()}
+
+
+def hash_of(run_dir: Path) -> str:
+    """Of the parameters that a run returned."""
+    from safetensors import safe_open
+
+    with safe_open(run_dir / "policy.safetensors", framework="numpy") as file:
+        return str(file.metadata()["params_hash"])
+
+
+def test_a_host_killed_and_paused_comes_to_the_same_table(tmp_path: Path) -> None:
+    quiet = tmp_path / "quiet"
+    trained(TWO, quiet, "--parallel", "1")
+    file, disturbed = tmp_path / "disturbed.toml", tmp_path / "disturbed"
+    file.write_text(TWO)
+    with sweeping(str(file), "--dir", str(disturbed), "--parallel", "2") as first:
+        first.await_line("joined")
+        (begun, *_) = sorted(path for path in (disturbed / "runs").iterdir())
+        await_updates(begun, 3)
+        first.signal_all(signal.SIGKILL)
+        first.process.wait()
+    assert "running" in {state for state, _ in states(disturbed)}
+    with sweeping("resume", str(disturbed), "--parallel", "3") as second:
+        second.await_line(": finished")
+        second.signal(signal.SIGINT)
+        assert second.await_end() == 0, second.lines
+    assert_orderly(second)
+    with sweeping("resume", str(disturbed), "--json") as third:
+        assert third.await_end() == 0, third.lines
+    assert (disturbed / "report.csv").read_text() == (quiet / "report.csv").read_text()
+    assert {state for state, _ in states(disturbed)} == {"finished"}
+    assert third.last_json()["over"] and len(third.last_json()["points"]) == 2
+    for name, expected in hashes(disturbed).items():
+        assert hash_of(disturbed / "runs" / name) == expected
+    assert (disturbed / "plots" / "parallel.png").stat().st_size > 1000
+    assert (disturbed / "plots" / "factor-strategy.sigma.png").stat().st_size > 1000
+
+
+def test_the_example_is_trained_stopped_early_and_looked_at(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "sweep.toml").read_text()
+    text = text.replace("updates = 20", "updates = 8").replace("seeds = 3", "seeds = [5]")
+    text = text.replace("hidden = [16]", "hidden = [4]\nenvironment.max_steps = 30")
+    directory = tmp_path / "example"
+    ended = trained(text, directory, "--parallel", "4")
+    assert any(
+        re.fullmatch(r"12 of 12 points \(10 stopped\), 2 of .*", line) for line in ended.lines
+    )
+    made = sorted(version for state, version in states(directory) if state == "finished")
+    assert made == [8, 8]
+
+    with running("shoal", "sweep", "status", str(directory), "--json") as looked:
+        assert looked.await_end() == 0
+    points = looked.last_json()["points"]
+    assert [point["state"] for point in points] == ["finished"] * 2 + ["stopped"] * 10
+    updates = [point["updates"] for point in points]
+    assert updates == [8] * 2 + [4] * 1 + [2] * 3 + [1] * 6
+
+    best = tmp_path / "best.toml"
+    with running("shoal", "sweep", "best", str(directory), "--out", str(best)) as took:
+        assert took.await_end() == 0
+    spec = run_spec.parse(run_spec.load(best))
+    assert spec.strategy.sigma == points[0]["settings"]["strategy.sigma"] and spec.name == "example"
+    with host(str(best), "--updates", "1", run_dir=tmp_path / "run") as (again, _):
+        assert again.process.poll() is None
+    with running("shoal", "sweep", "plot", str(directory), "--format", "svg") as drawn:
+        assert drawn.await_end() == 0 and len(drawn.lines) == 4
+    assert all("<svg" in Path(line).read_text()[:500] for line in drawn.lines)
+
+
+def test_a_point_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+    entries = "[[list]]\nstrategy.sigma = 0.1\n[[list]]\nstrategy.sigma = -1\n"
+    directory = tmp_path / "mixed"
+    ended = trained(SHORT + entries + "[budget]\nupdates = 2\n", directory, "--json")
+    finished, failed = ended.last_json()["points"]
+    assert (finished["state"], failed["state"]) == ("finished", "failed")
+    assert "strategy.sigma is -1" in failed["why"]
+    assert any("fails: strategy.sigma is -1" in line for line in ended.lines)
+    assert [state for state, _ in states(directory)] == ["finished"] * 2 + ["failed"] * 2
+
+
+USES = {
+    "": "SWEEP.toml",
+    "nowhere.toml": "no sweep file",
+    "run": "Missing argument",
+    "stauts nowhere": "unexpected extra argument",
+    "sweep.toml --parallel 0": "--parallel",
+    "sweep.toml --parallel many": "--parallel",
+    "sweep.toml --local-workers many": "--local-workers 'many'",
+    "sweep.toml --broker ftp://somewhere --dir new": "ftp://somewhere",
+    "sweep.toml --port 70000": "70000",
+    "sweep.toml --dir taken": "is not empty",
+    "wrong.toml": "no point can be trained: strategy.sigma",
+    "misspelt.toml": "no point can be trained: unknown field",
+    "unknown.toml": "NoSuchThing-v0",
+    "without.toml": "base.toml",
+    "resume nowhere": "nowhere holds no sweep",
+    "resume": "Missing argument",
+    "status nowhere": "nowhere holds no sweep",
+    "status nowhere --json --csv": "give one of them",
+    "best nowhere": "nowhere holds no sweep",
+    "best nowhere --out best.txt": "end it in .toml",
+    "plot nowhere": "nowhere holds no sweep",
+    "plot nowhere --format gif": "must be one of png",
+}
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_wrong_use_is_one_line(
+    use: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import shoal
+    from protocol.command import run
+
+    monkeypatch.chdir(tmp_path)
+    good = TWO.replace("strategy.sigma", "{}").replace("[0.05, 0.3]", "{}")
+    for name, field, values in (
+        ("sweep", "strategy.sigma", "[0.1]"),
+        ("wrong", "strategy.sigma", "[-1, 0]"),
+        ("misspelt", "strategy.sigmo", "[1, 2]"),
+    ):
+        Path(f"{name}.toml").write_text(good.format(field, values))
+    Path("unknown.toml").write_text(TWO.replace("CartPole-v1", "NoSuchThing-v0"))
+    Path("without.toml").write_text(TWO.replace("CartPole-v1", "base.toml"))
+    Path("taken").mkdir()
+    Path("taken/mine").write_text("mine")
+    code = run(shoal.app, ["sweep", *use.split()])
+    said = capsys.readouterr()
+    assert code not in (0, None)
+    text = said.err if use else said.out
+    assert USES[use] in text, text
+    if use:
+        assert said.err.startswith("error: ") and said.err.count("\n") == 1
+    assert not Path("sweeps").exists(), json.dumps([str(p) for p in Path("sweeps").rglob("*")])
+    assert [path.name for path in Path("taken").iterdir()] == ["mine"]
