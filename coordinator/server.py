@@ -424,7 +424,6 @@ class Server:
         if not first:
             self._decide(Hearing(self._lost_at))
         self._directory.announced()
-        self._voice.here(self._run_state, self._priority)  # who waits for any run need not ask
         if first:
             self._on_ready()
 

@@ -32,6 +32,7 @@ class Place:
         runs: directory of their directories.
         key: that signs for all of them.
         rely: keys of workers that are ours.
+        few: whether so few runs are left that workers may keep a place in all of them.
         say: gets lines for people.
     """
 
@@ -40,6 +41,7 @@ class Place:
     specs: Specs
     provided: Provided
     rely: Callable[[], list[bytes]]
+    few: Callable[[], bool]
     say: Callable[[str], None]
     counted: Counted
 
@@ -151,5 +153,6 @@ class Led:
         )
         run.curve = (*(e for e in run.curve if e.version < judged.version), judged)
         if until is not None and judged.version >= until:
-            self.end(f"it is compared with others at update {until:,}", waits=False)
+            reason = f"it is compared with others at update {until:,}"
+            self.end(reason, waits=self._place.few())
         self._on_judged()

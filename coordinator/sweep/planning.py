@@ -99,6 +99,12 @@ def turns(tried: Sequence[Tried], judged: Sequence[Verdict]) -> Iterator[Turn]:
                 yield Turn(each, run, until)
 
 
+def under_way(tried: Sequence[Tried], judged: Sequence[Verdict]) -> bool:
+    """Whether some points are not over."""
+    states = {each.state(verdict) for each, verdict in zip(tried, judged, strict=True)}
+    return bool(states & {"pending", "running"})
+
+
 def _is_there(run: Trained, until: int | None) -> bool:
     return until is not None and bool(run.curve) and run.curve[-1].version >= until
 

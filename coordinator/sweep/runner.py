@@ -27,6 +27,9 @@ from protocol.link import FatalLinkError
 
 LOOK_SECONDS = 1.0
 """Between two looks at how far it is."""
+FEW = 8
+"""Runs that workers wait for at a rung: half of what they take part in. Of more they leave each,
+which they need seconds to come back to, and serve others meanwhile."""
 FATAL = (UnreachableError, FatalLinkError, LogError, DirectoryError, SweepError)
 """What ends a run and would end all others, too; a log that is damaged is one run's alone."""
 
@@ -108,6 +111,7 @@ class Runner:
                     specs=sweep.specs,
                     provided=provided,
                     rely=lambda: local.public_keys,
+                    few=self._few,
                     say=self._event,
                     counted=self._counted,
                 )
@@ -134,6 +138,10 @@ class Runner:
                 del self._led[task]
                 task.result()
             telling.look(self._sweep.tried, self._verdicts, len(self._led))
+
+    def _few(self) -> bool:
+        runs = [run for each in self._sweep.tried for run in each.runs if not run.over]
+        return len(runs) <= FEW
 
     def _judge(self) -> None:
         """Find what becomes of each point, and end the runs of those that are stopped."""

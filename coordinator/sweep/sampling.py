@@ -8,11 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from coordinator.sweep.file import SweepError, SweepFile
-from coordinator.sweep.judging import Verdict
 from coordinator.sweep.measures import Aim
-from coordinator.sweep.planning import Tried
 from coordinator.sweep.points import Point, Range, drawn_from, point
-from coordinator.sweep.report import Row, rows
+from coordinator.sweep.report import Row
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,35 +21,33 @@ if TYPE_CHECKING:
 AT_ONCE = 4
 """Points that are drawn together, once all before them are over: what is drawn depends on nobody's
 speed."""
+ATTEMPTS = 10
+"""To draw a point that was not tried before; where none is found, a small space is exhausted."""
 NEEDS = "sampler = 'tpe' needs Optuna: install it with pip install 'shoal[sweep]'"
 
 
-def drawn_next(
-    said: SweepFile, tried: Sequence[Tried], verdicts: Sequence[Verdict], aim: Aim
-) -> list[tuple[int, Point]]:
-    """Numbers and points of those to be tried next; none while others are under way, and at the
+def drawn_next(said: SweepFile, rows: Sequence[Row], aim: Aim) -> list[tuple[int, Point]]:
+    """Numbers and points of those to be tried next, once those of all `rows` are over; none at the
     end. A function of its arguments. Raises `SweepError` where Optuna is not there.
 
     Bergstra et al., Algorithms for Hyper-Parameter Optimization (2011).
     """
-    states = [each.state(verdict) for each, verdict in zip(tried, verdicts, strict=True)]
-    if set(states) & {"pending", "running"}:
-        return []
-    known = {each.point.name for each in tried}
-    found: list[tuple[int, Point]] = []
     ranges = drawn_from(said)
-    judged = sorted(rows(tried, verdicts, aim), key=lambda row: row.number)
-    under_way: list[Mapping[str, Any]] = []
-    # A point that was drawn before is not tried again, and a small space comes to an end.
-    for number in range(len(tried), min(said.points or 0, len(tried) + AT_ONCE)):
-        for attempt in range(10):
-            drawn = point(_ask(said, ranges, judged, under_way, (number, attempt), aim))
-            if drawn.name not in known:
-                known.add(drawn.name)
-                under_way.append(drawn.settings)
-                found.append((len(tried) + len(found), drawn))
-                break
-    return found
+    judged = sorted(rows, key=lambda row: row.number)
+    known = {row.point for row in judged}
+    found: list[Point] = []
+    while len(judged) + len(found) < (said.points or 0) and len(found) < AT_ONCE:
+        number = len(judged) + len(found)
+        drawn = (
+            point(_ask(said, ranges, judged, found, f"{said.seed} {number} {attempt}", aim))
+            for attempt in range(ATTEMPTS)
+        )
+        new = next((one for one in drawn if one.name not in known), None)
+        if new is None:
+            break
+        known.add(new.name)
+        found.append(new)
+    return list(enumerate(found, len(judged)))
 
 
 def keep_study(path: Path, said: SweepFile, judged: Sequence[Row], aim: Aim) -> None:
@@ -74,22 +70,21 @@ def _ask(
     said: SweepFile,
     ranges: Mapping[str, Range],
     judged: Sequence[Row],
-    under_way: Sequence[Mapping[str, Any]],
-    number: tuple[int, int],
+    under_way: Sequence[Point],
+    name: str,
     aim: Aim,
 ) -> dict[str, Any]:
+    """Settings that are worth trying; `name` names what is random in that."""
     optuna = _optuna()
-    named = hashlib.blake2b(f"{said.seed} {number}".encode(), digest_size=4).digest()
-    sampler = optuna.samplers.TPESampler(
-        seed=int.from_bytes(named, "little"), constant_liar=True, multivariate=False
-    )
+    named = hashlib.blake2b(name.encode(), digest_size=4).digest()
+    sampler = optuna.samplers.TPESampler(seed=int.from_bytes(named, "little"), constant_liar=True)
     study = optuna.create_study(sampler=sampler, direction=_direction(aim))
     study.add_trials([_trial(row, ranges, aim) for row in judged])
-    for settings in under_way:
+    for each in under_way:
         study.add_trial(
             optuna.trial.create_trial(
                 state=optuna.trial.TrialState.RUNNING,
-                params={name: _kept(ranges[name], value) for name, value in settings.items()},
+                params={name: _kept(ranges[name], each.settings[name]) for name in ranges},
                 distributions=_distributions(ranges),
             )
         )

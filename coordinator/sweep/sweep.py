@@ -18,7 +18,7 @@ from coordinator.sweep.planning import Trained, Tried, Turn
 from coordinator.sweep.points import Point, all_points
 from coordinator.sweep.report import Row
 from coordinator.sweep.specs import Specs
-from coordinator.sweep.store import Store
+from coordinator.sweep.store import STORE, Store
 from protocol.disk import write_whole
 from protocol.errors import ShoalError
 from protocol.kept_json import DamagedJson, read_json
@@ -111,9 +111,12 @@ class Sweep:
 
         Raises `ShoalError`.
         """
-        points = self._drawn_next()
-        if not points:
+        if self.said.sampled != "tpe" or planning.under_way(self.tried, self.verdicts()):
             return
+        from coordinator.sweep.sampling import keep_study
+
+        keep_study(self.directory / STORE, self.said, self.rows(), self.aim)
+        points = self._drawn_next()
         specs = self.specs
         more = [_tried(number, point, self.said, specs) for number, point in points]
         self._store.add(more)
@@ -167,11 +170,11 @@ class Sweep:
 
     def _drawn_next(self) -> list[tuple[int, Point]]:
         """Numbers and points of those that are to be tried next."""
-        if self.said.sampled != "tpe":
+        if self.said.sampled != "tpe" or planning.under_way(self.tried, self.verdicts()):
             return []
         from coordinator.sweep.sampling import drawn_next
 
-        return drawn_next(self.said, self.tried, self.verdicts(), self.aim)
+        return drawn_next(self.said, self.rows(), self.aim)
 
     def _write(self, name: str, data: bytes) -> None:
         try:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -104,22 +103,24 @@ def test_a_host_killed_and_paused_comes_to_the_same_table(tmp_path: Path) -> Non
 
 def test_the_example_is_trained_stopped_early_and_looked_at(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "sweep.toml").read_text()
-    text = text.replace("updates = 20", "updates = 8").replace("seeds = 3", "seeds = [5]")
-    text = text.replace("hidden = [16]", "hidden = [4]\nenvironment.max_steps = 30")
+    for said, shorter in (
+        ("updates = 20", "updates = 8"),
+        ("seeds = 3", "seeds = [5]"),
+        ("hidden = [16]", "hidden = [4]\nenvironment.max_steps = 30"),
+        ("population = [32, 64]", "population = [32]"),
+        ('["normalised", "adam"]', '["adam"]'),
+    ):
+        assert said in text
+        text = text.replace(said, shorter)
     directory = tmp_path / "example"
-    ended = trained(text, directory, "--parallel", "4")
-    assert any(
-        re.fullmatch(r"12 of 12 points \(10 stopped\), 2 of .*", line) for line in ended.lines
-    )
-    made = sorted(version for state, version in states(directory) if state == "finished")
-    assert made == [8, 8]
+    ended = trained(text, directory, "--parallel", "3")
+    assert any(line.startswith("3 of 3 points (2 stopped), 1 of ") for line in ended.lines)
 
     with running("shoal", "sweep", "status", str(directory), "--json") as looked:
         assert looked.await_end() == 0
     points = looked.last_json()["points"]
-    assert [point["state"] for point in points] == ["finished"] * 2 + ["stopped"] * 10
-    updates = [point["updates"] for point in points]
-    assert updates == [8] * 2 + [4] * 1 + [2] * 3 + [1] * 6
+    assert [point["state"] for point in points] == ["finished", "stopped", "stopped"]
+    assert [point["updates"] for point in points] == [8, 2, 1]
 
     best = tmp_path / "best.toml"
     with running("shoal", "sweep", "best", str(directory), "--out", str(best)) as took:
@@ -129,7 +130,7 @@ def test_the_example_is_trained_stopped_early_and_looked_at(tmp_path: Path) -> N
     with host(str(best), "--updates", "1", run_dir=tmp_path / "run") as (again, _):
         assert again.process.poll() is None
     with running("shoal", "sweep", "plot", str(directory), "--format", "svg") as drawn:
-        assert drawn.await_end() == 0 and len(drawn.lines) == 4
+        assert drawn.await_end() == 0 and len(drawn.lines) == 2
     assert all("<svg" in Path(line).read_text()[:500] for line in drawn.lines)
 
 
