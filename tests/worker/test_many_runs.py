@@ -30,6 +30,7 @@ from tests.worker.test_daemon import (
 from worker import attending, discovery
 from worker.permission import Terms
 from worker.shares import Shares
+from worker.sharing import SHORTEST
 
 
 @pytest.fixture(scope="module")
@@ -173,6 +174,10 @@ async def test_max_tasks_and_pauses_hold_for_all_runs_together(broker: Mosquitto
             assert (await coordinator.hears(messages.Bye)).reason == "left"
 
 
+COUNT = 200
+"""Directions of a task, which is much shorter than a quantum."""
+
+
 class Busy(Coordinator):
     """A host that always has work: a task for each that is done, as fast as it can."""
 
@@ -186,8 +191,8 @@ class Busy(Coordinator):
             self.more()
 
     def more(self) -> None:
-        self.first = getattr(self, "first", 0) + 40
-        self.tell(self.host.task(first=self.first, count=40))
+        self.first = getattr(self, "first", 0) + COUNT
+        self.tell(self.host.task(first=self.first, count=COUNT))
 
 
 async def test_runs_that_have_work_get_their_shares_of_a_worker(broker: Mosquitto) -> None:
@@ -205,13 +210,15 @@ async def test_runs_that_have_work_get_their_shares_of_a_worker(broker: Mosquitt
             for _ in range(2):
                 coordinator.more()
         await busy[0].until(lambda: all(coordinator.counted for coordinator in busy))
-        before = {run.run: run.had for run in daemon.view().runs}
-        assert set(before) == {host.run for host in hosts}
-        counts = [coordinator.counted for coordinator in busy]
-        await busy[0].until(lambda: busy[0].counted >= counts[0] + 1600)
-        done = [c.counted - count for c, count in zip(busy, counts, strict=True)]
-        shares = [count / sum(done) for count in done]
-        assert shares == pytest.approx([0.5, 0.25, 0.25], abs=0.08)
+
+        def had() -> list[float]:
+            seconds = {run.run: run.core_seconds for run in daemon.view().runs}
+            return [seconds[host.run] for host in hosts]
+
+        before = had()
+        await busy[0].until(lambda: sum(had()) >= sum(before) + 40 * SHORTEST)
+        parts = [now - then for now, then in zip(had(), before, strict=True)]
+        assert [part / sum(parts) for part in parts] == pytest.approx([0.5, 0.25, 0.25], abs=0.1)
         daemon.terminate()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(asyncio.shield(running), DEADLINE)
