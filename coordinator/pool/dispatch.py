@@ -37,7 +37,8 @@ MOST_HOLDERS = 4
 """Sessions that are at the same units at once, at most: what breaks its workers must not break all
 who wait."""
 LOOKS = 16
-"""Newcomers, and ranges of free units, that are looked at to see whether one is for the other."""
+"""Newcomers, and ranges of free units, that are looked at to see whether one is for the other; and
+those who wait, to see whether a copy is for them."""
 SOONER = 2.0
 """Times as soon as what it is a copy of a copy must be expected: it costs messages and somebody's
 core."""
@@ -132,10 +133,12 @@ class Dispatch:
         waiting.sort(key=lambda session: (session.proven, session.pace.measured, session.speed))
         for claim in claims:
             within = claim.expected_within(now) / SOONER
-            while waiting and self._copy(claim, work, waiting[-1], within, now):
-                waiting.pop()
-                if self._copies_of(claim, last, now) <= 0:
-                    break
+            passed = []
+            while waiting and len(passed) < LOOKS and self._copies_of(claim, last, now) > 0:
+                session = waiting.pop()
+                if not self._copy(claim, work, session, within, now):
+                    passed.append(session)  # it may be for another, and this for one after it
+            waiting += reversed(passed)
 
     def _copies_of(self, claim: Claim, last: bool, now: float) -> int:
         """How many more are wanted; one of what is not overdue, among the `last` units."""

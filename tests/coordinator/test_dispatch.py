@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -101,6 +102,21 @@ def test_a_copy_goes_to_the_fastest_that_waits() -> None:
     driver, stuck = straggler(1, (0.001, 0.001, 0.0002, 0.001))
     overdue_in(driver, stuck, 0.05)
     assert copied(driver, stuck, 0.1) == [SessionId("w2", "s")]
+
+
+def test_a_copy_goes_past_who_may_not_have_it() -> None:
+    """As who still has to prove itself may wait at the head of all."""
+    driver, stuck = straggler(1, (0.001, 0.0004, 0.0002, 0.001))
+    driver.pool._dispatch._auditing = SimpleNamespace(  # type: ignore[assignment]
+        has_checks=False,
+        checks=SimpleNamespace(waiting=0),
+        has_established=True,
+        check_for=lambda session: None,
+        trial_for=lambda session: None,
+        stands_behind=lambda worker: worker == "w2",
+    )
+    overdue_in(driver, stuck, 0.05)
+    assert copied(driver, stuck, 0.1) == [SessionId("w1", "s")]
 
 
 def test_no_copy_is_made_that_is_not_expected_twice_as_soon() -> None:
