@@ -55,16 +55,19 @@ def too_long(environment: str, steps: int, most: int) -> str:
 
 
 class Hearing:
-    """Which messages are looked at: all, until somebody sends more than any honest one would."""
+    """Which messages are looked at: all, until somebody sends more than any honest one would, by
+    each kind of topic: a flood of one hides nothing of another."""
 
     def __init__(self) -> None:
-        self._led = Allowance(HEARD_PER_SECOND, HEARD_AT_ONCE)
-        self._peers = Allowance(ASKED_PER_SECOND, ASKED_AT_ONCE)
+        self._kinds: dict[str, Allowance] = {"ask": Allowance(ASKED_PER_SECOND, ASKED_AT_ONCE)}
         self._servers: dict[str, Allowance] = {}
 
     def takes(self, kind: str, now: float) -> bool:
         """Whether a message on that kind of topic is looked at."""
-        return (self._peers if kind == "ask" else self._led).take(1.0, now)
+        allowance = self._kinds.get(kind)
+        if allowance is None:
+            allowance = self._kinds[kind] = Allowance(HEARD_PER_SECOND, HEARD_AT_ONCE)
+        return allowance.take(1.0, now)
 
     def takes_of(self, server: str, now: float) -> bool:
         """Whether what a peer serves, whom we asked, is looked at."""

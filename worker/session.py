@@ -150,8 +150,7 @@ class Session:
             taken = self._is_asked(server) and self._hearing.takes_of(server, now)
             if not taken:
                 return []
-        elif not self._hearing.takes(parsed.kind, now):
-            self.voice.ignore(f"more than {HEARD_PER_SECOND:,.0f} a second come", now)
+        elif parsed.kind != "in" and not self._takes(parsed.kind, now):
             return self.voice.take()
         try:
             if parsed.kind == "epoch":
@@ -471,10 +470,19 @@ class Session:
         if back:
             self._presence.greet_unproved(now)
 
+    def _takes(self, kind: str, now: float) -> bool:
+        """Whether a message that nothing proves yet is looked at."""
+        taken = self._hearing.takes(kind, now)
+        if not taken:
+            self.voice.ignore(f"more than {HEARD_PER_SECOND:,.0f} a second come", now)
+        return taken
+
     def _hear_inbox(self, payload: bytes, now: float) -> None:
         if wrapping_of(payload) is Wrapping.SIGNED:
-            self._hear_signed(payload, now)
+            if self._takes("in", now):
+                self._hear_signed(payload, now)
             return
+        # Whatever else comes: that a MAC is right or wrong costs next to nothing to see.
         message = self.handshake.unseal(payload)
         if isinstance(message, Task):
             self._hear_task(message, now)

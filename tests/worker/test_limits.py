@@ -99,11 +99,26 @@ def test_who_sends_too_much_is_not_looked_at_any_more(monkeypatch):
     assert len(desk.jobs) == 1, "peers don't keep the coordinator from being heard"
     for _ in range(500):
         desk.hears_beat(host.beat())
+        desk.hears(desk.inbox, host.signed("manifest", host.snapshot()[0]))
+    desk.is_told(host.task())
+    assert len(desk.jobs) == 2, "what is sealed is heard"
+    host.grow(1)
+    desk.hears(desk.inbox, host.update(0))
+    assert desk.session.view(desk.now).version == 0
+    desk.hears(topics.update(host.run), host.update(0))
+    assert desk.session.view(desk.now).version == 1, "a flood of one kind hides none of another"
+
+
+def test_forged_messages_hide_no_sealed_one():
+    host = host_of()
+    desk = Desk(host)
+    desk.welcomed()
+    forged = bytearray(host.sealed(host.task()))
+    forged[5] ^= 1
+    for _ in range(30_000):
+        desk.hears(desk.inbox, bytes(forged))
     desk.is_told(host.task())
     assert len(desk.jobs) == 1
-    desk.pass_time(5.0, beats=False)
-    desk.is_told(host.task())
-    assert len(desk.jobs) == 2
 
 
 @pytest.mark.parametrize(

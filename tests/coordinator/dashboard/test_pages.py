@@ -186,7 +186,9 @@ async def test_guesses_are_few(tmp_path: Path) -> None:
         statuses = [(await site.order(f"guess-{n}", order="stop")).status_code for n in range(30)]
         assert statuses[0] == 401 and statuses[-1] == 429
         assert statuses.count(401) <= 12 and site.run.orders == []
-        assert (await site.order(order="stop")).status_code == 200, "others' guesses keep nobody out"
+        assert (await site.order(order="stop")).status_code == 200, (
+            "others' guesses keep nobody out"
+        )
 
 
 async def test_without_a_token_nothing_can_be_ordered(tmp_path: Path) -> None:
