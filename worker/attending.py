@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import math
+from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -71,6 +72,8 @@ class Attending:
         self._past = View()
         """of the runs that are left"""
         self._stopping = ""
+        self._said: dict[tuple[str, bool], list[str]] | None = None
+        """what runs say at this moment, and which of them; None while it is said at once"""
         self._ended: commands.Leave | None = None
         """how the first run ended that could not be served"""
         self._served = False
@@ -117,6 +120,15 @@ class Attending:
         self._stopping = self._stopping or why
         if not self.members:
             self._end(commands.Leave(DONE, why))
+
+    def all(self, do: Callable[[Membership], None]) -> None:
+        """Do something with each of them; what several have to say to that is said once."""
+        said = self._said = {}
+        for member in list(self.members.values()):
+            do(member)
+        self._said = None
+        for (text, warning), runs in said.items():
+            self._say(text if len(runs) > 1 else f"{runs[0]}: {text}", warning)
 
     def view(self) -> View:
         """All of them as one."""
@@ -217,16 +229,24 @@ class Attending:
             dataclasses.replace(self._settings, once=False),
             address,
             self._identity,
-            lambda text, warning=False: self._say(f"{run}: {text}", warning),
+            lambda text, warning=False: self._tell(run, text, warning),
             lambda text, warning=False: None,  # our own line to the broker tells it
             self._turns,
             self._spares,
+            lambda: self._room.of_child(self._settings, len(self.members)),
             self._random,
             lambda: self._elsewhere(run),
         )
         self.members[run] = member
         self._say(f"joins {address}")
         self._lives[run] = asyncio.create_task(self._belong(member, weight))
+
+    def _tell(self, run: str, text: str, warning: bool) -> None:
+        """What a run has to say."""
+        if self._said is None:
+            self._say(f"{run}: {text}", warning)
+        else:
+            self._said.setdefault((text, warning), []).append(run)
 
     def _elsewhere(self, run: str) -> int:
         """Tasks that other runs than that one had, or have."""
@@ -242,8 +262,7 @@ class Attending:
         """Take part in a run to its end, or to ours."""
         run = member.run
         try:
-            limit = self._room.of_child(self._settings, len(self.members))
-            leave = await member.take_part(limit, weight)
+            leave = await member.take_part(weight)
         except FatalLinkError as error:
             leave = commands.Leave(UNREACHABLE, str(error))
         except ShoalError as error:

@@ -169,10 +169,13 @@ class Daemon:
             self.say,
             turns,
             Spares(0),
+            lambda: self._room.of_child(settings, 1),
             self._random,
         )
+        # Of no other run: they load what any needs while this one is announced.
+        member.evaluating.prepare()
         self.members[member.run] = member
-        return await member.take_part(self._room.of_child(settings, 1), 1.0)
+        return await member.take_part(1.0)
 
     def _how(
         self, working: asyncio.Future[commands.Leave], lives: list[asyncio.Task[None]]
@@ -202,5 +205,8 @@ class Daemon:
             self._over.set_result(commands.Leave(DONE, last))
 
     def _all(self, do: Callable[[Membership], None]) -> None:
+        if self._attending is not None:
+            self._attending.all(do)
+            return
         for member in list(self.members.values()):
             do(member)

@@ -30,7 +30,7 @@ class Evaluating:
     """The evaluation processes of a run, from their start to their end.
 
     Attributes:
-        evaluators: None before `prepare`.
+        evaluators: None before they are prepared.
     """
 
     def __init__(
@@ -40,38 +40,40 @@ class Evaluating:
         do: Do,
         start: Start,
         say: Say,
+        memory_limit: Callable[[], int | None],
+        spares: Spares,
         on_arrived: Callable[[], None],
         on_ended: Callable[[], None],
     ) -> None:
-        """`on_arrived`: called once a task is with the processes; `on_ended`: once it is evaluated,
-        or given up."""
+        """`memory_limit`: tells how many bytes each process may take, None for a fair part of what
+        is free; `spares`: those of runs that are over. `on_arrived`: called once a task is with the
+        processes; `on_ended`: once it is evaluated, or given up."""
         self.evaluators: Evaluators | None = None
         self._settings = settings
         self._session = session
         self._do = do
         self._start = start
         self._say = say
+        self._memory_limit = memory_limit
+        self._spares = spares
         self._on_arrived, self._on_ended = on_arrived, on_ended
         self._thetas: dict[int, asyncio.Task[None]] = {}
         self._evaluations: dict[int, asyncio.Task[None]] = {}
         self._tested = False
-        self._memory_limit: int | None = None
 
-    def prepare(self, memory_limit: int | None, spare: Evaluators | None = None) -> None:
-        """Let the children load what any run needs while the epoch is on its way.
-
-        `memory_limit`: bytes that each may take; None for a fair part of what is free. `spare`:
-        those of a run that is over.
-        """
+    def prepare(self) -> None:
+        """Let new children load what any run needs."""
         from worker.evaluation.children import Evaluators
 
-        self._memory_limit = memory_limit
-        if spare is None:
-            spare = Evaluators(share=self._settings.cpu_share, memory_limit=memory_limit)
-            spare.prepare(self._settings.children)
-        spare.on_ready = self._on_ready
-        spare.on_lost = lambda how: self._say(how, True)
-        self.evaluators = spare
+        share, limit = self._settings.cpu_share, self._memory_limit()
+        self.evaluators = self._ours(Evaluators(share=share, memory_limit=limit))
+        self.evaluators.prepare(self._settings.children)
+
+    def _ours(self, evaluators: Evaluators) -> Evaluators:
+        """The same, which tell us how they are."""
+        evaluators.on_ready = self._on_ready
+        evaluators.on_lost = lambda how: self._say(how, True)
+        return evaluators
 
     def begin(self, spec: RunSpec) -> None:
         """The run is known: the children try it out."""
@@ -113,10 +115,10 @@ class Evaluating:
         epoch = self._session.handshake.epoch
         return epoch is not None and epoch.state in OVER
 
-    async def hand_over(self, spares: Spares) -> None:
+    async def hand_over(self) -> None:
         """Let the next run have the processes, where they can be of use to it."""
         if self.evaluators is not None:
-            await spares.give(self.evaluators, now())
+            await self._spares.give(self.evaluators, now())
 
     async def close(self) -> None:
         """End all processes at once."""
@@ -125,12 +127,13 @@ class Evaluating:
 
     async def _begin(self, spec: RunSpec) -> None:
         settings = self._settings
-        assert self.evaluators is not None
         self._say(preflight.accepted())
-        if not self.evaluators.suits(spec):
-            await self.evaluators.close()
-            self.prepare(self._memory_limit)
+        if self.evaluators is None and (spare := self._spares.take(spec)) is not None:
+            self.evaluators = self._ours(spare)
+        if self.evaluators is None:
+            self.prepare()
         evaluators = self.evaluators
+        assert evaluators is not None
         try:
             await evaluators.start(
                 spec,

@@ -61,11 +61,13 @@ class Membership:
         say_of_link: Say,
         turns: Turns,
         spares: Spares,
+        memory_limit: Callable[[], int | None],
         random: Random,
         elsewhere: Callable[[], int] = lambda: 0,
     ) -> None:
         """`address`: with the run. `say_of_link`: gets the lines on the connection to the broker.
-        `elsewhere`: tasks that count for `--max-tasks` and are of other runs."""
+        `memory_limit`: tells how many bytes each evaluation process may take, None for a fair part
+        of what is free. `elsewhere`: tasks that count for `--max-tasks` and are of other runs."""
         assert address.run is not None
         self.run = address.run
         self.began = self.worked = now()
@@ -73,7 +75,6 @@ class Membership:
         self._address = address
         self._say, self._say_of_link = say, say_of_link
         self._turns = turns
-        self._spares = spares
         self._over: asyncio.Future[commands.Leave] = asyncio.get_running_loop().create_future()
         self._jobs: set[asyncio.Task[None]] = set()
         self._dialled = 0.0
@@ -100,6 +101,8 @@ class Membership:
             self._do,
             self._start,
             say,
+            memory_limit,
+            spares,
             turns.arrived,
             lambda: turns.ended(self.run),
         )
@@ -121,16 +124,13 @@ class Membership:
             lambda joiner: topics.snapshot(handshake.run, handshake.peer, joiner),
         )
 
-    async def take_part(self, memory_limit: int | None, weight: float) -> commands.Leave:
-        """Take part until the run ends or we leave; how that was.
-
-        `memory_limit`: bytes that each evaluation process may take, None for a fair part of what is
-        free; `weight`: of the run among those of this worker.
+    async def take_part(self, weight: float) -> commands.Leave:
+        """Take part until the run ends or we leave; how that was. `weight`: of the run among those
+        of this worker.
 
         Raises FatalLinkError, UnreachableError, and what nobody foresaw.
         """
         self._turns.join(self.run, weight, self._begin_task)
-        self.evaluating.prepare(memory_limit, self._spares.take())
         lives = [
             asyncio.create_task(life)
             for life in (self._tick_for_ever(), self.link.run(), self.upload.run())
@@ -224,7 +224,7 @@ class Membership:
                 await self.link.close()
         if self.evaluating.is_over:
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self.evaluating.hand_over(self._spares)
+            await self.evaluating.hand_over()
         else:
             await self.evaluating.close()
         for life in lives:

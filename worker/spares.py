@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from protocol.spec import RunSpec
     from worker.evaluation.children import Evaluators
 
 MOST = 2
@@ -23,9 +24,13 @@ class Spares:
         self._most = most
         self._kept: list[tuple[float, Evaluators]] = []
 
-    def take(self) -> Evaluators | None:
-        """Processes that have forgotten their run; None where there are none."""
-        return self._kept.pop()[1] if self._kept else None
+    def take(self, spec: RunSpec) -> Evaluators | None:
+        """Processes that have forgotten a run of the same environment; None where none are here."""
+        for kept in reversed(self._kept):
+            if kept[1].suits(spec):
+                self._kept.remove(kept)
+                return kept[1]
+        return None
 
     async def give(self, evaluators: Evaluators, now: float) -> None:
         """A run is over: keep its processes, or end them where they can't be of use."""

@@ -74,6 +74,7 @@ class Coordinator:
         self.heard: list[messages.AnyMessage] = []
         self.results_by_snapshot = False
         self.welcomes = 0
+        self.priority = 1.0
         self.tried: list[str] = []
         self._news = asyncio.Event()
         self._beats_at = math.inf
@@ -112,7 +113,9 @@ class Coordinator:
         elif parsed.kind == "epoch":
             pass  # our own
         elif parsed.kind == "who":
-            here = messages.Here(host.run, host.identity.public_key, "CartPole-v1", "running")
+            here = messages.Here(
+                host.run, host.identity.public_key, "CartPole-v1", "running", self.priority
+            )
             self.link.publish(topics.HERE, plain(here))
         elif parsed.kind == "req" and wrapping_of(payload) is Wrapping.SIGNED:
             welcome = host.welcome(topic, payload)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import sys
+import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -14,7 +16,9 @@ from typing import Any
 
 import pytest
 
-from protocol import messages
+from protocol import messages, topics
+from protocol.envelope import plain
+from protocol.identity import Identity, run_id
 from tests.protocol.mosquitto import Mosquitto
 from tests.worker.reference import run_spec
 from tests.worker.scripted import Host
@@ -22,15 +26,20 @@ from tests.worker.test_daemon import (
     DEADLINE,
     Coordinator,
     assert_as_expected,
+    children_of,
     coordinating,
     ends,
     process,
     volunteering,
 )
+from tests.worker.test_daemon import evaluates as is_evaluating
 from worker import attending, discovery
+from worker.attendance import MOST
+from worker.control import ControlError
 from worker.permission import Terms
 from worker.shares import Shares
 from worker.sharing import SHORTEST
+from worker.wishes import NOTHING
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +96,7 @@ async def test_it_serves_two_runs_one_ends_and_a_third_comes(
 ) -> None:
     one, two, third = host_of("one"), host_of("two"), host_of("third")
     missing = host_of("missing", "Unheard-v0")
-    options = ("--share", "two=3,refused=0", "--log-format", "plain")
+    options = ("--share", "two=1.5,refused=0", "--log-format", "plain")
     async with (
         coordinating(one, broker.url) as first,
         coordinating(two, broker.url) as second,
@@ -95,6 +104,7 @@ async def test_it_serves_two_runs_one_ends_and_a_third_comes(
         coordinating(host_of("refused"), broker.url) as refused,
         process(broker.url, tmp_path, *options) as started,
     ):
+        second.priority = 2.0
         output = Output(started)
         for coordinator in (first, second):
             await coordinator.until(lambda c=coordinator: c.welcomes > 0)  # type: ignore[misc]
@@ -154,7 +164,48 @@ async def several(broker: Mosquitto, *names: str) -> AsyncIterator[list[Coordina
         ]
 
 
-async def test_max_tasks_and_pauses_hold_for_all_runs_together(broker: Mosquitto) -> None:
+async def test_a_pause_is_of_all_runs_and_said_once_a_policy_of_one(broker: Mosquitto) -> None:
+    async with (
+        several(broker, "alpha", "beta") as coordinators,
+        volunteering(broker.url) as (daemon, _, console),
+    ):
+        for coordinator in coordinators:
+            await coordinator.until(lambda c=coordinator: c.welcomes > 0)  # type: ignore[misc]
+            await evaluates(coordinator)
+        daemon._steering._governor.wishes = NOTHING.pause(None, time.time())
+        await coordinators[0].until(lambda: bool(daemon.view().paused))
+        for coordinator in coordinators:
+            while (await coordinator.hears(messages.Credit)).credit:
+                pass
+        assert [line for line in console.lines if "paused" in line] == [daemon.view().paused]
+        with pytest.raises(ControlError, match="choose one with --run"):
+            await daemon.policy("")
+        with pytest.raises(ControlError, match="choose one with --run"):
+            await daemon.policy("gamma")
+        alpha = coordinators[0].host.run
+        for name in ("alpha", alpha):
+            text, data = await daemon.policy(name)
+            assert text == f"version 0 of {alpha}" and data
+
+
+async def test_those_who_only_say_that_they_are_here_keep_nobody_from_work(
+    broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attending, "EPOCH_WITHIN", 0.5)
+    spec = run_spec(name="flood")
+    keys = [Identity(number.to_bytes(32, "big")).public_key for number in range(1, 200)]
+    async with volunteering(broker.url) as (daemon, _, _), several(broker, "true") as (real,):
+        for key in keys:
+            here = messages.Here(run_id(spec.name, key), key, "CartPole-v1", "running", 100.0)
+            real.link.publish(topics.HERE, plain(here))
+            real.link.publish(topics.HERE, b"nonsense")
+        await real.until(lambda: len(daemon.members) == MOST)
+        assert len(list(filter(is_evaluating, children_of(os.getpid())))) <= 1
+        await real.until(lambda: real.welcomes > 0)
+        await evaluates(real)
+
+
+async def test_max_tasks_hold_for_all_runs_together(broker: Mosquitto) -> None:
     terms = Terms(most_tasks=3)
     async with (
         several(broker, "alpha", "beta") as coordinators,

@@ -85,7 +85,7 @@ async def test_processes_at_work_or_gone_are_not_given_on() -> None:
     assert not evaluators.free()
     spares = Spares()
     await spares.give(evaluators, 0.0)
-    assert spares.take() is None
+    assert spares.take(toy()) is None
     assert not evaluators._children
     with pytest.raises(WorkerFailure):
         await job
@@ -98,7 +98,7 @@ async def test_a_process_that_dies_while_it_is_spare_is_replaced() -> None:
     dead = processes(evaluators)[0]
     os.kill(dead, signal.SIGKILL)
     await until(lambda: dead not in processes(evaluators) and len(processes(evaluators)) == 2)
-    again = spares.take()
+    again = spares.take(toy())
     assert again is evaluators
     await asyncio.wait_for(begun_again(again, toy()), DEADLINE)
     assert_same(await whole(again, members(0, 3)), alone(toy(), members(0, 3)))
@@ -113,7 +113,8 @@ async def test_only_a_few_are_kept_and_not_for_long() -> None:
     assert not kept[MOST]._children, "there is no place for it"
     await spares.end(1.0)
     assert not kept[0]._children
-    assert spares.take() is kept[1]
-    assert spares.take() is None
+    assert spares.take(run_spec("CartPole-v1")) is None
+    assert spares.take(toy()) is kept[1]
+    assert spares.take(toy()) is None
     await kept[1].close()
     await spares.end(math.inf)
