@@ -129,11 +129,14 @@ class Peers:
                     del self._tried[next(iter(self._tried))]
                 self._tried[id] = (*(k for k in self._tried.get(id, ()) if k != tried), tried)
 
-    def greet(self, id: SessionId, payload: bytes, version: int, digest: bytes) -> Greeting:
+    def greet(
+        self, id: SessionId, payload: bytes, version: int, digest: bytes, clock: int = 0
+    ) -> Greeting:
         """Judge the hello of the session whose topic it came on; unless refused, or unable to take
         part, it is here now.
 
-        `version` and `digest` are what the welcome tells it of the run. Raises `WireError`.
+        `version` and `digest` are what the welcome tells it of the run, `clock` our time of day, in
+        seconds since 1970. Raises `WireError`.
         """
         hello = self._read_hello(id, payload)
         keys = SessionKeys.generate()
@@ -143,7 +146,7 @@ class Peers:
         leader = self._leader
         heard = self._tried.get(id, ())
         answer = Welcome(
-            hello.nonce, keys.public_key, leader.epoch, version, digest, refused, heard
+            hello.nonce, keys.public_key, leader.epoch, version, digest, refused, heard, clock
         )
         context = (leader.run, id.worker, id.session)
         return Greeting(hello, signed(leader.identity, "welcome", context, answer), refused)

@@ -141,7 +141,7 @@ class Reception:
 
     def _hear_hello(self, id: SessionId, payload: bytes) -> None:
         version, digest = self._versions.current.version, self._versions.digest
-        greeting = self._peers.greet(id, payload, version, digest)
+        greeting = self._peers.greet(id, payload, version, digest, int(time.time()))
         self.turns.greeted(id)
         hello = greeting.hello
         if hello.unable:

@@ -254,6 +254,9 @@ class Welcome(Message, frozen=True, tag=5):
     heard: Annotated[tuple[TriedKind, ...], msgspec.Meta(max_length=2)] | None = None
     """kinds of topics, beside that of the hello, on which the session was heard trying; None where
     the leader doesn't look"""
+    clock: Annotated[int, msgspec.Meta(ge=0, le=2**40)] = 0
+    """seconds since 1970 by the leader's clock, for people to compare: nothing goes by it; 0: it
+    does not say"""
 
 
 class Task(Message, frozen=True, tag=6):

@@ -57,6 +57,14 @@ class Say:
 
 
 @dataclass(frozen=True, slots=True)
+class CompareClocks:
+    """Tell the volunteer how this machine's clock compares with the host's, in seconds since
+    1970."""
+
+    theirs: int
+
+
+@dataclass(frozen=True, slots=True)
 class Leave:
     """End the process with this exit code, after what was sent has left."""
 
@@ -70,6 +78,7 @@ Command = (
     | Evaluate
     | Abandon
     | Say
+    | CompareClocks
     | Leave
     | Begin
     | Apply

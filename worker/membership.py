@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
@@ -284,6 +285,8 @@ class Membership:
                 self.link.publish(command.topic, command.payload, command.qos)
             case commands.Say():
                 self._say(command.text, command.warning)
+            case commands.CompareClocks():
+                self._say(*preflight.clock(time.time() - command.theirs))
             case commands.Evaluate():
                 self.evaluating.evaluate(command)
             case commands.Abandon():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from protocol.address import Address
+from protocol.figures import span
 from protocol.greeting import CLIENT_VERSION
 from protocol.spec import PROTOCOL_VERSION, RunSpec
 
@@ -25,6 +26,26 @@ def proof(address: Address) -> str:
 def accepted() -> str:
     """This version may take part."""
     return f"version {CLIENT_VERSION} is accepted (protocol {PROTOCOL_VERSION})"
+
+
+CLOSE, FAR = 3.0, 300.0
+"""Seconds by which clocks may differ without a word on it, and beyond which some things suffer."""
+
+
+def clock(ahead: float) -> tuple[str, bool]:
+    """How this machine's clock compares with the host's, `ahead` of it by so many seconds, and
+    whether that is a warning: nothing of a run goes by clocks, but a volunteer's hours do, and so
+    do certificates."""
+    if abs(ahead) <= CLOSE:
+        return "this machine's clock agrees with the host's", False
+    differs = f"this machine's clock is {span(abs(ahead))} {'ahead of' if ahead > 0 else 'behind'}"
+    if abs(ahead) <= FAR:
+        return f"{differs} the host's, which is no matter", False
+    return (
+        f"{differs} the host's: the run does not mind, but --schedule, --until and certificates go "
+        "by it; see which of the two is wrong",
+        True,
+    )
 
 
 TESTED = "its trial episodes"

@@ -47,6 +47,7 @@ from protocol.packing import WireError
 from worker import news, replica, serving
 from worker.commands import (
     Command,
+    CompareClocks,
     Leave,
     StartEvaluation,
 )
@@ -124,6 +125,8 @@ class Session:
         self._credits = 0
         self._hello_credit = 0
         self._ask_at = 0.0
+        self._compared = False
+        """whether the volunteer was told of the host's clock"""
 
     # Events of the connection.
 
@@ -608,6 +611,9 @@ class Session:
             self._presence.greet(now)
         if news:
             self.voice.say(f"welcomed at version {welcome.version}")
+            if welcome.clock and not self._compared:
+                self._compared = True
+                self.voice.commands.append(CompareClocks(welcome.clock))
         self._credit_told = self._hello_credit
         if self.workload is not None:
             self.workload.welcomed(now)

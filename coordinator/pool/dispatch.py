@@ -133,7 +133,7 @@ class Dispatch:
         waiting.sort(key=lambda session: (session.proven, session.pace.measured, session.speed))
         for claim in claims:
             within = claim.expected_within(now) / SOONER
-            passed = []
+            passed: list[Session] = []
             while waiting and len(passed) < LOOKS and self._copies_of(claim, last, now) > 0:
                 session = waiting.pop()
                 if not self._copy(claim, work, session, within, now):

@@ -22,7 +22,16 @@ from protocol.spec import RunSpec
 from tests.worker.reference import run_spec
 from tests.worker.scripted import Host
 from worker import replica, session
-from worker.commands import Abandon, Command, Evaluate, Leave, Say, Send, StartEvaluation
+from worker.commands import (
+    Abandon,
+    Command,
+    CompareClocks,
+    Evaluate,
+    Leave,
+    Say,
+    Send,
+    StartEvaluation,
+)
 from worker.evaluation.jobs import Evaluation
 from worker.following import Follower
 from worker.handshake import Handshake
@@ -62,6 +71,7 @@ class Desk:
     abandoned: list[int] = field(default_factory=list)
     started: list[StartEvaluation] = field(default_factory=list)
     tried: list[str] = field(default_factory=list)
+    compared: list[int] = field(default_factory=list)
     left: Leave | None = None
     held_back: list[Command] | None = None
     limits: Limits = field(default_factory=Limits)
@@ -88,6 +98,8 @@ class Desk:
                     self.abandoned.append(command.task)
                 case StartEvaluation():
                     self.started.append(command)
+                case CompareClocks():
+                    self.compared.append(command.theirs)
                 case Leave():
                     self.left = command
                 case replica.Forget():
@@ -137,12 +149,12 @@ class Desk:
     def ready(self, speed: float = 1000.0) -> None:
         self.obey(self.session.can_evaluate(speed, b"c" * 16, self.now))
 
-    def welcomed(self) -> None:
+    def welcomed(self, **changes: Any) -> None:
         """All the way to a session that takes tasks."""
         self.connected()
         self.hears_epoch()
         self.ready()
-        self.is_welcomed()
+        self.is_welcomed(**changes)
 
     def is_welcomed(self, **changes: Any) -> None:
         hello = self.hellos()[-1]

@@ -111,6 +111,7 @@ def test_a_few_answers_join_a_run_and_are_kept(led: Led, tmp_path: Path) -> None
         terminal.until(rf"worker {label} \([a-z2-7]{{16}}\) joins")
         terminal.until(r"its trial episodes, played twice, agree")
         terminal.until(r"welcomed at version")
+        terminal.until(r"this machine's clock agrees with the host's")
         terminal.interrupt()
         assert terminal.ends() == 0
         assert token not in terminal.shown
