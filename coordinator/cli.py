@@ -52,9 +52,23 @@ from coordinator.history import cli as history_cli
 from coordinator.leading_options import AllowModule, AsJson, Plain, Quiet, RunDir
 from coordinator.standing_by import refuse_beside_standby, stand_by_as_asked
 from coordinator.sweep import cli as sweep_cli
+from protocol.panels import in_panels
 
 if TYPE_CHECKING:
     from coordinator.directory import RunDirectory
+
+PANELS = {
+    "What is trained": "objective parameters minimise name seed preset policy hidden strategy "
+    "shaping population sigma noise optimizer learning_rate normalize assignments init "
+    "allow_module",
+    "When it ends": "target updates episodes steps seconds",
+    "The pool": "pool quorum max_staleness local_workers priority keep_returns",
+    "The broker": "broker bind port advertise tls tls_cert tls_key announce proxy",
+    "Who may take part": "admission admit",
+    "Who leads": "resume take_over standby patience key home delegate",
+    "What is kept and seen": "run_dir dashboard dashboard_bind dashboard_token_file as_json quiet plain",
+}
+"""Of the help."""
 
 
 def register(app: typer.Typer) -> None:
@@ -62,6 +76,7 @@ def register(app: typer.Typer) -> None:
     app.command(
         epilog="Example: shoal host CartPole-v1 --bind 0.0.0.0 --pool quorum --population 256",
         name="host",
+        cls=in_panels(PANELS),
     )(host)
     demo_command.register(app)
     presets_command.register(app)

@@ -17,6 +17,7 @@ import typer
 from protocol.command import hangups
 from protocol.cores import usable_cores
 from protocol.errors import ShoalError
+from protocol.panels import in_panels
 from worker.amounts import (
     bytes_of_memory,
     bytes_per_second,
@@ -81,11 +82,23 @@ ELSEWHERE = (
 )
 
 
+PANELS = {
+    "What this machine gives": "cores cpu_share memory_limit memory device lanes nice credit "
+    "upload_limit share",
+    "When it works, and when it leaves": "schedule idle_only pause_on_battery "
+    "max_temperature until max_tasks exit_when_idle once exit_with_parent",
+    "What a run may ask for": "allow_module parameter_limit episode_limit task_limit",
+    "Who it is, and how it gets there": "name private invite proxy home config",
+    "What it says": "log_format quiet",
+}
+"""Of the help."""
+
+
 def register(app: typer.Typer) -> None:
     """Add the volunteer's command to the `shoal` command."""
     app.command(
         name="join",
-        cls=configured(options_of(join), CHECKS),
+        cls=in_panels(PANELS, configured(options_of(join), CHECKS)),
         epilog=f"Example: shoal join mqtt://host:1883 --cores auto. {ELSEWHERE} {EXIT_CODES}",
     )(join)
 
