@@ -66,7 +66,8 @@ PANELS = {
     "The broker": "broker bind port advertise tls tls_cert tls_key announce proxy",
     "Who may take part": "admission admit",
     "Who leads": "resume take_over standby patience key home delegate",
-    "What is kept and seen": "run_dir dashboard dashboard_bind dashboard_token_file as_json quiet plain",
+    "What is kept and seen": "run_dir dashboard dashboard_bind dashboard_token_file as_json quiet "
+    "plain",
 }
 """Of the help."""
 
