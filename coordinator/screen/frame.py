@@ -143,5 +143,10 @@ def _foot(scene: Scene, width: int, plain: bool) -> list[Text]:
 
 
 def _wrapped(line: str, width: int) -> list[str]:
-    """The line that volunteers type, whole: to be copied it must not be cut."""
-    return [line[first : first + width] for first in range(0, len(line), max(20, width))]
+    """The line that volunteers type, whole: a shell that is given several of these in one goes on
+    where a backslash ends one."""
+    if len(line) <= width:
+        return [line] if line else []
+    part = max(20, width - 1)
+    parts = [line[first : first + part] for first in range(0, len(line), part)]
+    return [*(f"{one}\\" for one in parts[:-1]), parts[-1]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -128,9 +129,14 @@ def workers(views: Sequence[WorkerView], width: int, height: int, plain: bool) -
 
 
 def events(history: History, width: int, height: int, plain: bool) -> list[Text]:
-    """The last lines, the newest at the bottom."""
+    """The last lines, the newest at the bottom; who is too long goes on below."""
     last = list(history.events)[-height:] if height > 0 else []
-    lines = [row(width, (harmless(line, plain), "")) for line in last]
+    parts = [
+        part
+        for line in last
+        for part in wrap(harmless(line, plain), max(20, width), subsequent_indent="    ")
+    ]
+    lines = [row(width, (part, "")) for part in parts[-height:]] if height > 0 else []
     return lines + [row(width)] * (height - len(lines))
 
 

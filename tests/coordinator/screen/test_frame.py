@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import subprocess
 
 import pytest
 from hypothesis import given, settings
@@ -127,7 +128,18 @@ def test_a_small_terminal_keeps_what_matters() -> None:
 def test_the_join_line_is_never_cut() -> None:
     join = "shoal join mqtts://a-long-name.example:8883/" + "x" * 80
     text = shown(frame(Scene(overview(), history(), 9.0, join), 80, 24, True))
-    assert join in text.replace("\n", "")
+    rows = [line.rstrip() for line in text.split("\n")]
+    first = next(number for number, line in enumerate(rows) if "shoal join" in line)
+    pasted = "echo " + "\n".join(rows[first : first + 2])
+    told = subprocess.run(["sh"], input=pasted, capture_output=True, text=True, check=True)
+    assert told.stdout == f"{join}\n", "what a shell makes of the lines, copied as they are"
+
+
+def test_an_event_that_is_too_long_goes_on_below() -> None:
+    said = history()
+    said.tell("w" * 30 + " " + "joined and " * 12)
+    text = shown(frame(Scene(overview(), said, 9.0), 80, 40, True))
+    assert " ".join(text.split()).count("joined and") == 12
 
 
 def test_all_lines_go_to_what_is_there() -> None:
