@@ -274,7 +274,7 @@ def _lead(sweep: Sweep, asked: Any, console: Any, as_json: bool) -> None:
     from coordinator.sweep.runner import Runner
     from coordinator.sweep.telling import progress
 
-    done = asyncio.run(Runner(sweep, asked, console.say, console.event).run())
+    done = sweep.over or asyncio.run(Runner(sweep, asked, console.say, console.event).run())
     console.say(progress(sweep.tried, sweep.verdicts()))
     where = sweep.directory
     if done:

@@ -14,6 +14,8 @@ from coordinator.sweep import trained
 from coordinator.sweep.measures import Evaluation
 from coordinator.sweep.planning import Turn
 from coordinator.sweep.specs import Specs
+from coordinator.sweep.stalling import Stall
+from protocol.errors import ShoalError
 
 if TYPE_CHECKING:
     from coordinator.progress import Outcome
@@ -69,6 +71,8 @@ class Led:
         self._server: Server | None = None
         self._ending: tuple[str, bool] | None = None
         """why it is to end now, and whether workers are to wait for it"""
+        self._stall = Stall()
+        self._given_up = ""
 
     async def run(self) -> tuple[End, str, tuple[Evaluation, ...]]:
         """Lead it: how it ended, why, and its curve. Raises `ShoalError` where it can't go on."""
@@ -86,6 +90,8 @@ class Led:
         curve = await asyncio.to_thread(trained.told, where, run.spec)
         if outcome.state == "finished":
             return "finished", "", curve
+        if self._given_up:
+            raise ShoalError(self._given_up)
         return ("waiting" if self._ending else "stopped"), outcome.reason, curve
 
     def end(self, reason: str, waits: bool) -> None:
@@ -94,6 +100,13 @@ class Led:
             self._ending = reason, waits
             # Whoever calls may be called by the server itself, in the middle of a decision.
             asyncio.get_running_loop().call_soon(self._end_now)
+
+    def look(self, moment: float) -> None:
+        """Give it up where nobody here can get on with it."""
+        if self._server is not None and self._ending is None:
+            self._given_up = self._stall.look(self._server.overview(), moment)
+            if self._given_up:
+                self.end(self._given_up, waits=False)
 
     def _end_now(self) -> None:
         if self._server is not None and self._ending is not None:

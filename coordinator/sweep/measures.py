@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean, stdev
@@ -97,11 +98,11 @@ def so_far(curve: Curve, version: int, aim: Aim, over: bool) -> float | None:
 
     None where the run has not been there.
     """
-    until = [each for each in curve if each.version <= version]
+    count = bisect_right(curve, version, key=lambda each: each.version)
     there = over or (bool(curve) and curve[-1].version >= version)
-    if not there or not until:
+    if not there or not count:
         return None
-    return _best(until).mean if aim.metric == "best" else until[-1].mean
+    return _best(curve[:count]).mean if aim.metric == "best" else curve[count - 1].mean
 
 
 def summary(values: Sequence[float]) -> Summary:

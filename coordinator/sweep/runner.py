@@ -20,6 +20,7 @@ from coordinator.sweep.planning import Turn, turns
 from coordinator.sweep.sweep import Sweep
 from coordinator.sweep.telling import Counted, Telling
 from protocol.address import join_line
+from protocol.clock import now
 from protocol.command import hangups
 from protocol.errors import ShoalError
 from protocol.identity import Identity
@@ -137,6 +138,9 @@ class Runner:
             for task in done:
                 del self._led[task]
                 task.result()
+            if self._asked.workers or self._counted.episodes:  # somebody can evaluate something
+                for led in self._led.values():
+                    led.look(now())
             telling.look(self._sweep.tried, self._verdicts, len(self._led))
 
     def _few(self) -> bool:
