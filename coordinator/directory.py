@@ -7,6 +7,7 @@ import fcntl
 import hashlib
 import json
 import math
+import os
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -117,7 +118,7 @@ class RunDirectory:
                 )
             if any(path.iterdir()):
                 raise DirectoryError(f"{path} is not empty: give a new or empty --run-dir")
-            lock = undo.enter_context(owner.open("x"))
+            lock = undo.enter_context(open(owner, "x", opener=_private))
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             lock.write(run + "\n")
             lock.flush()
@@ -140,6 +141,8 @@ class RunDirectory:
                 raise DirectoryError(
                     f"{path} holds no run: give the directory of one, such as runs/<name>"
                 ) from None
+            with contextlib.suppress(PermissionError):  # another user's, who lets us lead it
+                os.fchmod(lock.fileno(), 0o600)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -349,6 +352,11 @@ class RunDirectory:
         """Write a file for the owner only, in one step: it is there whole, or as it was before."""
         with _explained(self.path, f"can't take {path.name}"):
             write_whole(path, data)
+
+
+def _private(path: str, flags: int) -> int:
+    """Opens a new file that its owner alone can open: whoever can read it can lock it for ever."""
+    return os.open(path, flags, 0o600)
 
 
 def is_led(path: Path) -> bool:

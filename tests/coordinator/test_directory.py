@@ -29,6 +29,16 @@ def test_directory_of_another_run_is_taken(directory: RunDirectory) -> None:
     assert (directory.path / "run").read_text() == RUN + "\n"
 
 
+def test_no_other_user_can_lock_the_run(directory: RunDirectory) -> None:
+    """Nor that of a directory that was made when others could still read it."""
+    file = directory.path / "run"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    directory.close()
+    file.chmod(0o644)
+    RunDirectory.open(directory.path).close()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
 def test_directory_with_anything_in_it_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(DirectoryError, match="is not empty: give a new or empty --run-dir"):
