@@ -11,6 +11,13 @@ from protocol.errors import ShoalError
 from protocol.exit_codes import INTERRUPTED, WRONG_USE
 from protocol.figures import printable
 
+PLAINLY = {
+    "Input should be a valid integer, unable to parse string as an integer": "must be a whole "
+    "number",
+    "Input should be a valid number, unable to parse string as a number": "must be a number",
+}
+"""What the parser of the command line says, and what a person reads."""
+
 
 def run(app: Callable[..., Any], arguments: Sequence[str] | None = None) -> int:
     """The exit code of a typer application on these arguments, by default the process's own."""
@@ -48,6 +55,8 @@ def _harmless(text: str) -> str:
 def _one_line(message: str, error: Exception, given: Sequence[str]) -> str:
     """What is wrong, the value it is wrong with where it can be told, and where help is."""
     text = " ".join(message.split()).rstrip(".")
+    for theirs, ours in PLAINLY.items():
+        text = text.replace(theirs, ours)
     options = getattr(getattr(error, "param", None), "opts", ())
     for option in options:
         for place, argument in enumerate(given):

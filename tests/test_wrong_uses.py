@@ -48,6 +48,8 @@ USES: dict[str, str] = {
     "host CartPole-v1 --set sigma=1": "sigma",
     "host CartPole-v1 --set strategy.sigma": "strategy.sigma",
     "host CartPole-v1 --port 70000": "70000",
+    "host CartPole-v1 --port 80x": "'--port': must be a whole number (given: '80x')",
+    "host CartPole-v1 --sigma big": "'--sigma': must be a number (given: 'big')",
     "host CartPole-v1 --broker ftp://somewhere": "ftp://somewhere",
     "host CartPole-v1 --delegate me": "'me'",
     "host CartPole-v1 --admission some": "some",

@@ -45,6 +45,14 @@ class LoadedPolicy:
         self._act = self._policy.prepare_act(np.zeros(1, np.int64), room.parameters, view)
         self.reset()
 
+    def __repr__(self) -> str:
+        """Such as `<policy of cartpole, version 40: CartPole-v1, mlp, 226 parameters>`."""
+        spec = self.spec
+        return (
+            f"<policy of {spec.name}, version {self.version}: {spec.environment.id}, "
+            f"{spec.policy.kind}, {spec.size:,} parameters>"
+        )
+
     def reset(self, seed: int = 0) -> None:
         """An episode begins: memories are emptied, and what is drawn in it follows from `seed`.
 

@@ -104,7 +104,7 @@ def scratch() -> Finding:
         free = shutil.disk_usage(folder).free
     except OSError as error:
         return Finding("scratch", "fail", str(error)[:200], "set TMPDIR to a folder of yours")
-    text = f"{free / 1e9:,.1f} GB free in {folder}"
+    text = f"{shown(free)} free in {folder}"
     if free >= DISK_WANTED:
         return Finding("scratch", "ok", text)
     return Finding("scratch", "warn", text, "make room, or set TMPDIR to another folder")

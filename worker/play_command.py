@@ -82,7 +82,7 @@ class Playing:
         registry.allow(allowed)
         if video is not None and render is Render.HUMAN:
             raise ShoalError("--render human and --video exclude each other: choose one")
-        policy = self._chosen(run_dir, best, version, member)
+        policy = chosen(self._rebuild, run_dir, best, version, member)
         of = "" if member is None else f", member {member}"
         print(f"{policy.run} version {policy.version}{of}: {policy.spec.environment.id}")
         returns = playing.play(
@@ -125,22 +125,27 @@ class Playing:
             allow_module=allow_module,
         )
 
-    def _chosen(
-        self, run_dir: Path, best: bool, version: int | None, member: str | None
-    ) -> TrainedPolicy:
-        """What is to be played. Raises `ShoalError`."""
-        from protocol.errors import ShoalError
-        from worker import member as members
-        from worker import play as playing
 
-        asked = {"--best": best, "--version": version is not None, "--member": member is not None}
-        given = [option for option, is_given in asked.items() if is_given]
-        if len(given) > 1:
-            raise ShoalError(f"{' and '.join(given)} exclude each other: choose one")
-        name = None if member is None else members.parse(member)
-        if name is not None:
-            version = name.version
-        if version is None:
-            return playing.load(run_dir, playing.BEST if best else playing.LATEST)
-        spec, run, state = self._rebuild(folder_of(run_dir), version)
-        return playing.of_version(spec, run, state, name)
+def chosen(
+    rebuild: Rebuild,
+    run_dir: Path,
+    best: bool,
+    version: int | None,
+    member: str | None = None,
+) -> TrainedPolicy:
+    """The policy that these options name. Raises `ShoalError`."""
+    from protocol.errors import ShoalError
+    from worker import member as members
+    from worker import play as playing
+
+    asked = {"--best": best, "--version": version is not None, "--member": member is not None}
+    given = [option for option, is_given in asked.items() if is_given]
+    if len(given) > 1:
+        raise ShoalError(f"{' and '.join(given)} exclude each other: choose one")
+    name = None if member is None else members.parse(member)
+    if name is not None:
+        version = name.version
+    if version is None:
+        return playing.load(run_dir, playing.BEST if best else playing.LATEST)
+    spec, run, state = rebuild(folder_of(run_dir), version)
+    return playing.of_version(spec, run, state, name)

@@ -108,3 +108,5 @@ def test_what_says_two_versions_is_refused(tmp_path: Path) -> None:
     done = CliRunner().invoke(shoal.app, asked)
     assert isinstance(done.exception, ShoalError)
     assert str(done.exception) == "--version and --member exclude each other: choose one"
+    done = CliRunner().invoke(shoal.app, ["export", str(tmp_path), "--version", "3", "--best"])
+    assert str(done.exception) == "--best and --version exclude each other: choose one"

@@ -73,6 +73,9 @@ def test_replay_prints_the_version(
     assert (told["version"], told["params_hash"], told["from_version"]) == (7, digest, 0)
     assert told["versions_per_second"] > 0 and told["saved"] is None
     assert shoal_says("replay", run_dir, "--version", 0).endswith(" s\n")
+    exported = run_dir / "seventh.safetensors"
+    said = shoal_says("export", run_dir, "--version", 7, "--to", "safetensors", "--out", exported)
+    assert f"version 7 in {exported}" in said and exported.exists()
 
 
 def test_log_prints_a_line_for_each_update(run_dir: Path, shoal_says: Said) -> None:
