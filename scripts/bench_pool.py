@@ -1,6 +1,6 @@
 """Measures what an event costs the pool alone, at 100, 1,000 and 10,000 workers.
 
-    python scripts/bench_pool.py [--events 20000] [--replays 5] [--json]
+    python scripts/bench_pool.py [--events 20000] [--replays 5] [--audit-share 0.035] [--json]
 
 A simulated run is recorded first: workers that differ in speed (log-normal, sigma 1), of whom a
 fifth leaves each minute and a twentieth vanishes, and as many join. What its pool was told, and
@@ -10,6 +10,8 @@ are whole batches, from the first update to a later one: the CPU time of this th
 them, the garbage collector's included, and not the time on the wall, which others use as well. The
 clock is read for each event in the first replay alone, for the shares of the kinds and the slowest
 event.
+
+With an audit share there is a pool without audits of each size beside it, to show what they cost.
 
 Each size has as many directions for each worker and as many results between two ticks, so its
 events are of the same kinds. Each has a process of its own, as a coordinator has; they take turns,
@@ -55,12 +57,12 @@ TICK, KEEP = 50.0, 100.0
 results lie between them at any size. With 1,000 workers these are the coordinator's own."""
 
 
-def world(workers: int, preset: str, seed: int) -> World:
+def world(workers: int, preset: str, seed: int, audit_share: float = 0.0) -> World:
     """So many workers around a pool."""
     directions = DIRECTIONS_PER_WORKER * workers
     mean_speed = 2 * DIRECTIONS_PER_WORKER * EPISODE_STEPS / BATCH_SECONDS
     population = Population(workers=workers, speed=mean_speed / math.exp(0.5), startup=5.0)
-    pool = {**PRESETS[preset], "minimum_task_seconds": 0.5}
+    pool = {**PRESETS[preset], "minimum_task_seconds": 0.5, "audit_share": audit_share}
     run = spec(2 * directions, pool=pool, centre={"evaluate_every": 1}, stop={"target": 1e9})
     timing = Timing(tick=TICK / workers, update=0.05, keep=KEEP / workers)
     made = World(run, Formula(EPISODE_STEPS, EPISODE_STEPS // 2), timing, seed=seed)
@@ -92,9 +94,11 @@ class Looked:
 class Replays:
     """A recorded run, to be told to fresh pools."""
 
-    def __init__(self, workers: int, preset: str, seed: int, events: int) -> None:
+    def __init__(
+        self, workers: int, preset: str, seed: int, events: int, audit_share: float = 0.0
+    ) -> None:
         """`events`: at least so many are to be measured."""
-        simulated = world(workers, preset, seed)
+        simulated = world(workers, preset, seed, audit_share)
         self._spec = simulated.run_spec
         self._recording = Recording(simulated, events)
 
@@ -153,12 +157,22 @@ def clock_seconds() -> float:
 class Process:
     """A process that records one size, and replays it whenever it is told to."""
 
-    def __init__(self, workers: int, preset: str, seed: int, events: int, replays: int) -> None:
+    def __init__(
+        self,
+        workers: int,
+        preset: str,
+        seed: int,
+        events: int,
+        replays: int,
+        audit_share: float = 0.0,
+    ) -> None:
         """`replays`: so often it is told to."""
         context = multiprocessing.get_context("spawn")
         self._here, there = context.Pipe()
         self._process = context.Process(
-            target=_serve, args=(there, replays, workers, preset, seed, events), daemon=True
+            target=_serve,
+            args=(there, replays, workers, preset, seed, events, audit_share),
+            daemon=True,
         )
         self._process.start()
         there.close()
@@ -176,9 +190,15 @@ class Process:
 
 
 def _serve(
-    asked: Connection, replays: int, workers: int, preset: str, seed: int, events: int
+    asked: Connection,
+    replays: int,
+    workers: int,
+    preset: str,
+    seed: int,
+    events: int,
+    audit_share: float,
 ) -> None:
-    recorded = Replays(workers, preset, seed, events)
+    recorded = Replays(workers, preset, seed, events, audit_share)
     spare_the_collector()  # as the coordinator does, before anybody joins
     asked.send(recorded.look())
     for _ in range(replays):
@@ -198,6 +218,8 @@ class Figures:
     """in the fastest replay"""
     relative_cost: float
     """of an event beside one with the fewest workers, in the median of the rounds"""
+    audits: float | None
+    """cost of an event beside one of as many workers without audits, likewise; None: none here"""
     looked: Looked
 
     def __str__(self) -> str:
@@ -208,21 +230,35 @@ class Figures:
             f"{name} {kind.count / looked.events:.1%} ({kind.seconds / spent:.0%} of the time)"
             for name, kind in sorted(looked.kinds.items(), key=lambda item: -item[1].count)
         )
+        audits = "" if self.audits is None else f", {self.audits:.2f} x that without audits"
         return (
             f"{self.workers:6,} workers: {self.events_per_second:7,.0f} events/s of one core "
             f"({self.microseconds:.1f} us of CPU an event, {self.least_microseconds:.1f} in the "
-            f"fastest replay), {self.relative_cost:.2f} x the cost with {SIZES[0]:,}; "
+            f"fastest replay), {self.relative_cost:.2f} x the cost with {SIZES[0]:,}"
+            f"{audits}; "
             f"slowest event {1e3 * slowest:.0f} ms ({name})\n"
             f"        {looked.updates} updates, {looked.sessions:,} sessions, {looked.events:,} "
             f"events: {kinds}"
         )
 
 
-def measured(preset: str, seed: int, events: int, replays: int) -> list[Figures]:
+def measured(
+    preset: str, seed: int, events: int, replays: int, audit_share: float = 0.0
+) -> list[Figures]:
     """Of each size."""
-    processes = {workers: Process(workers, preset, seed, events, replays) for workers in SIZES}
+    processes = {
+        workers: Process(workers, preset, seed, events, replays, audit_share) for workers in SIZES
+    }
+    plain = {
+        workers: Process(workers, preset, seed, events, replays) for workers in SIZES if audit_share
+    }
     looked = {workers: processes[workers].looked() for workers in SIZES}
-    rounds = [{each: processes[each].measure() for each in SIZES} for _ in range(replays)]
+    for process in plain.values():
+        process.looked()
+    rounds, beside = [], []
+    for _ in range(replays):
+        rounds.append({each: processes[each].measure() for each in SIZES})
+        beside.append({each: process.measure() for each, process in plain.items()})
     found = []
     for workers in SIZES:
         seconds = [each[workers] for each in rounds]
@@ -234,6 +270,11 @@ def measured(preset: str, seed: int, events: int, replays: int) -> list[Figures]
                 microseconds=1e6 * median,
                 least_microseconds=1e6 * min(seconds),
                 relative_cost=statistics.median(each[workers] / each[SIZES[0]] for each in rounds),
+                audits=statistics.median(
+                    one[workers] / other[workers] for one, other in zip(rounds, beside, strict=True)
+                )
+                if plain
+                else None,
                 looked=looked[workers],
             )
         )
@@ -247,9 +288,16 @@ def main() -> None:
     parser.add_argument("--replays", type=int, default=5, help="of each size; their median is told")
     parser.add_argument("--preset", choices=sorted(PRESETS), default="quorum")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--audit-share", type=float, default=0.0, help="as pool.audit_share")
     parser.add_argument("--json", action="store_true", help="print one line of JSON")
     arguments = parser.parse_args()
-    found = measured(arguments.preset, arguments.seed, arguments.events, arguments.replays)
+    found = measured(
+        arguments.preset,
+        arguments.seed,
+        arguments.events,
+        arguments.replays,
+        arguments.audit_share,
+    )
     if arguments.json:
         print(json.dumps([dataclasses.asdict(figures) for figures in found]))
     else:

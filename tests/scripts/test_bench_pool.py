@@ -12,8 +12,9 @@ from scripts.bench_pool import Replays
 WORKERS, EVENTS = 50, 1_000
 
 
-def test_a_replay_of_whole_batches_decides_what_was_recorded() -> None:
-    replays = Replays(WORKERS, "quorum", seed=1, events=EVENTS)
+@pytest.mark.parametrize("audit_share", [0.0, 0.035])
+def test_a_replay_of_whole_batches_decides_what_was_recorded(audit_share: float) -> None:
+    replays = Replays(WORKERS, "quorum", 1, EVENTS, audit_share)
     looked = replays.look()
     assert looked.events >= EVENTS
     assert looked.updates >= 1
