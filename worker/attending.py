@@ -48,6 +48,7 @@ class Attending:
 
     Attributes:
         members: by the name of their run.
+        paused: why none of them takes tasks; empty while they do.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Attending:
         room: Room,
     ) -> None:
         self.members: dict[str, Membership] = {}
+        self.paused = ""
         self._settings = settings
         self._identity = identity
         self._say = say
@@ -238,6 +240,8 @@ class Attending:
             lambda: self._elsewhere(run),
         )
         self.members[run] = member
+        if self.paused:
+            member.pause(self.paused)
         self._say(f"joins {address}")
         self._lives[run] = asyncio.create_task(self._belong(member, weight))
 

@@ -115,8 +115,10 @@ class Daemon:
         if course.leave:
             last = f"{course.leave}: {LEFT.text}"
             self._leave(lambda member: member.finish(course.leave), last)
-        else:
-            self._all(lambda member: member.pause(course.paused))
+            return
+        if self._attending is not None:
+            self._attending.paused = course.paused
+        self._all(lambda member: member.pause(course.paused))
 
     def has_read(self, readings: Readings) -> None:
         """Let evaluation processes have what the rest of the worker leaves of its memory."""

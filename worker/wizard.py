@@ -27,6 +27,8 @@ from worker.nearby import look_around
 from worker.visit import Visit, visit
 
 LOCAL = "mqtt://127.0.0.1:1883"
+ALL = "all"
+"""What is typed for every run at a broker."""
 LONGEST_NAME = 64
 ASKED_FOR_TOKEN = ("credentials", "authorisation")
 """Why a broker refuses whom it does not know."""
@@ -104,24 +106,33 @@ class Wizard:
             print(f"  {preflight.reached(address, visited.seconds)}")
             if visited.epoch is not None:
                 self._confirm(visited, checked=_names_key(text) and not said_by_network)
-                self.answers["url"] = _whole(text, visited.address)
-                if token:
-                    self.answers["invite"] = token
+                self._keep(_whole(text, visited.address), token)
                 return
-            text = _with_run(text, self._run(visited))
+            run = self._run(visited)
+            if run == ALL:
+                self._keep(parse_address(text).with_credentials, token)
+                return
+            text = _with_run(text, run)
 
-    def _run(self, visited: Visit) -> Address:
+    def _keep(self, url: str, token: str) -> None:
+        self.answers["url"] = url
+        if token:
+            self.answers["invite"] = token
+
+    def _run(self, visited: Visit) -> str:
+        """The name of the run that is chosen, or `ALL`."""
         if not visited.runs:
             print(f"  no run is led at {visited.address.broker}")
             raise _AgainError
         for number, here in enumerate(visited.runs, 1):
             print(f"  {number}  {here.run}  {harmless(here.environment)}")
         while True:
-            typed = _line("Which run [1]: ") or "1"
+            typed = _line(f"Which run, or {ALL} of them in turn [1]: ") or "1"
+            if typed == ALL:
+                return ALL
             if typed.isdigit() and 1 <= int(typed[:4]) <= len(visited.runs):
-                here = visited.runs[int(typed) - 1]
-                return dataclasses.replace(visited.address, run=here.run)
-            print(f"  {typed[:40]!r}: it must be a number from 1 to {len(visited.runs)}")
+                return visited.runs[int(typed) - 1].run
+            print(f"  {typed[:40]!r}: it must be {ALL}, or a number from 1 to {len(visited.runs)}")
 
     def _confirm(self, visited: Visit, *, checked: bool) -> None:
         """Show who leads; where no join line of the host's said so, people compare the key."""
@@ -203,9 +214,9 @@ def _names_key(text: str) -> bool:
     return parse_address(text).fingerprint is not None
 
 
-def _with_run(text: str, chosen: Address) -> str:
+def _with_run(text: str, run: str) -> str:
     """The address that was typed, with the run that was chosen."""
-    return dataclasses.replace(parse_address(text), run=chosen.run).with_credentials
+    return dataclasses.replace(parse_address(text), run=run).with_credentials
 
 
 def _whole(text: str, visited: Address) -> str:

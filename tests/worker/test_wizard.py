@@ -155,10 +155,10 @@ async def test_of_several_runs_one_is_chosen(tmp_path: Path) -> None:
             terminal.until(r"broker reached in .*whoever is on the way can read along")
             terminal.until(rf"1  {one.run}")
             number = terminal.until(rf"(\d)  {two.run}")[1]
-            terminal.until(r"Which run \[1\]: ")
+            terminal.until(r"Which run, or all of them in turn \[1\]: ")
             terminal.type("3")
-            terminal.until(r"'3': it must be a number from 1 to 2")
-            terminal.until(r"Which run \[1\]: ")
+            terminal.until(r"'3': it must be all, or a number from 1 to 2")
+            terminal.until(r"Which run, or all of them in turn \[1\]: ")
             terminal.type(number)
             terminal.until(rf"run {two.run}: ToyWalk-v0")
             terminal.until(r"Is that the key .*: ")
@@ -178,6 +178,32 @@ async def test_of_several_runs_one_is_chosen(tmp_path: Path) -> None:
     kept = tomllib.loads((tmp_path / "home" / "worker.toml").read_text())
     key = two.identity.fingerprint
     assert kept == {"url": f"{broker.url}/{two.run}#{key}", "name": "my machine"}
+
+
+async def test_all_runs_at_a_broker_may_be_chosen(tmp_path: Path) -> None:
+    broker = Mosquitto(tmp_path)
+    broker.start()
+    hosts = [Host(run_spec("CartPole-v1", name=name), seed) for seed, name in enumerate("ab")]
+
+    def answer() -> None:
+        options = ("--cores", "1", "--name", "mine")
+        with Terminal("join", *options, SHOAL_HOME=str(tmp_path / "home")) as terminal:
+            terminal.until(r"\]: ")
+            terminal.type(broker.url)
+            terminal.until(r"Which run, or all of them in turn \[1\]: ")
+            terminal.type("all")
+            terminal.until(r"Saved in ")
+            terminal.until(r"joins all runs at")
+            terminal.process.terminate()
+            terminal.ends()
+
+    try:
+        async with coordinating(hosts[0], broker.url), coordinating(hosts[1], broker.url):
+            await asyncio.to_thread(answer)
+    finally:
+        broker.kill()
+    kept = tomllib.loads((tmp_path / "home" / "worker.toml").read_text())
+    assert kept == {"url": broker.url}
 
 
 def test_a_token_is_typed_unseen(tmp_path: Path) -> None:
