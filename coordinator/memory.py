@@ -63,3 +63,8 @@ def collector_as_before() -> Iterator[None]:
         yield
     finally:
         _COLLECTOR.restore()
+
+
+def look_at_all_again() -> None:
+    """Let the collector find what is left of runs that have ended, once the next one begins."""
+    gc.unfreeze()

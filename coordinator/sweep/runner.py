@@ -13,6 +13,7 @@ from coordinator.directory import BrokerChoice, DirectoryError
 from coordinator.leading import UnreachableError
 from coordinator.local import LocalWorkers, Way, way_in
 from coordinator.log import DamagedError, LogError
+from coordinator.memory import look_at_all_again
 from coordinator.sweep.file import SweepError
 from coordinator.sweep.judging import Verdict
 from coordinator.sweep.leading import Led, Place
@@ -28,6 +29,9 @@ from protocol.link import FatalLinkError
 
 LOOK_SECONDS = 1.0
 """Between two looks at how far it is."""
+CLEANED_EVERY = 32
+"""Turns after which the memory of those that ended is looked for: what each leaves is little, and a
+look at all takes a tenth of a second."""
 FEW = 8
 """Runs that workers wait for at a rung: half of what they take part in. Of more they leave each,
 which they need seconds to come back to, and serve others meanwhile."""
@@ -71,6 +75,8 @@ class Runner:
         self._event = event
         self._led: dict[asyncio.Task[None], Led] = {}
         self._paused = ""
+        self._ended = 0
+        """turns that are over"""
         self._counted = Counted()
         self._verdicts: list[Verdict] = []
 
@@ -138,6 +144,9 @@ class Runner:
             for task in done:
                 del self._led[task]
                 task.result()
+                self._ended += 1
+                if self._ended % CLEANED_EVERY == 0:
+                    look_at_all_again()
             if self._asked.workers or self._counted.episodes:  # somebody can evaluate something
                 for led in self._led.values():
                     led.look(now())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import signal
 import sqlite3
 from collections.abc import Iterator
@@ -86,6 +87,8 @@ def test_a_host_killed_and_paused_comes_to_the_same_table(tmp_path: Path) -> Non
         first.process.wait()
     assert "running" in {state for state, _ in states(disturbed)}
     with sweeping("resume", str(disturbed), "--parallel", "3") as second:
+        at = re.search(r"at version (\d+)", second.await_line("resumed run "))
+        assert at is not None and int(at[1]) > 0  # not begun anew
         second.await_line(": finished")
         second.signal(signal.SIGINT)
         assert second.await_end() == 0, second.lines
@@ -134,15 +137,21 @@ def test_the_example_is_trained_stopped_early_and_looked_at(tmp_path: Path) -> N
     assert all("<svg" in Path(line).read_text()[:500] for line in drawn.lines)
 
 
-def test_a_point_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
-    entries = "[[list]]\nstrategy.sigma = 0.1\n[[list]]\nstrategy.sigma = -1\n"
+def test_a_point_that_fails_is_told_and_one_that_learns_nothing_is_stopped(tmp_path: Path) -> None:
+    text = SHORT.replace("seeds = 2", "seeds = 1").replace("max_steps = 40", "max_steps = 100")
+    text += "[[list]]\nstrategy.sigma = 0.1\n[[list]]\nstrategy.sigma = -1\n"
+    text += "[[list]]\noptimizer.learning_rate = 1e-6\n[budget]\nupdates = 40\n"
+    text += '[stop]\nrule = "median"\nrungs = 1\nleast = 1\n'
     directory = tmp_path / "mixed"
-    ended = trained(SHORT + entries + "[budget]\nupdates = 2\n", directory, "--json")
-    finished, failed = ended.last_json()["points"]
-    assert (finished["state"], failed["state"]) == ("finished", "failed")
-    assert "strategy.sigma is -1" in failed["why"]
+    ended = trained(text, directory, "--json", "--parallel", "1")
+    finished, stopped, failed = ended.last_json()["points"]
+    told = [(point["state"], point["updates"]) for point in (finished, stopped, failed)]
+    assert told == [("finished", 40), ("stopped", 20), ("failed", 0)]
+    assert finished["mean"] > 50 > stopped["mean"]
     assert any("fails: strategy.sigma is -1" in line for line in ended.lines)
-    assert [state for state, _ in states(directory)] == ["finished"] * 2 + ["failed"] * 2
+    made = states(directory)
+    assert made[:2] == [("finished", 40), ("failed", None)]
+    assert made[2][1] < 40, "its run went on though its point was stopped"
 
 
 USES = {
