@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -33,14 +34,14 @@ def spec_of(sweep: Sweep, named: str | None) -> str:
                 f"--point {named[:60]!r}: {sweep.directory} has no such point; shoal sweep status "
                 "lists them"
             )
-    found = sweep.directory / "runs" / f"{row.point}-{row.seeds[0]}"
+    found = sweep.directory_of(row.point, row.seeds[0])
     if not (found / "spec.toml").exists():
         raise SweepError(f"point {row.point} was not begun ({row.why or row.state}): take another")
     spec = msgspec.structs.replace(spec_in(found), name=sweep.said.name)
+    text = run_spec.to_toml(spec)
     if spec.policy.kind == "module":  # its first parameters are made anew
-        policy = msgspec.structs.replace(spec.policy, initialisation="scaled", initial_digest="")
-        spec = msgspec.structs.replace(spec, policy=policy)
-    return "".join(f"# {line}\n" for line in _about(sweep, row)) + run_spec.to_toml(spec)
+        text = re.sub(r"^initial(isation|_digest) = .*\n", "", text, flags=re.MULTILINE)
+    return "".join(f"# {line}\n" for line in _about(sweep, row)) + text
 
 
 def _about(sweep: Sweep, row: Row) -> list[str]:

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from coordinator.leading_options import AllowModule, Quiet
+from protocol.panels import in_panels
 
 if TYPE_CHECKING:
     from coordinator.sweep.sweep import Sweep
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 File = Annotated[Path, typer.Argument(metavar="SWEEP.toml", help="What is varied, and how.")]
 Dir = Annotated[Path, typer.Argument(metavar="DIR", help="Where the sweep is kept.")]
 Parallel = Annotated[
-    int, typer.Option(min=1, max=64, help="Runs that are led at a time; all workers serve all.")
+    int, typer.Option(min=1, max=16, help="Runs that are led at a time; all workers serve all.")
 ]
 Broker = Annotated[
     str | None,
@@ -78,8 +79,11 @@ def register(app: typer.Typer) -> None:
         no_args_is_help=True,
     )
     one = "sweeps/cartpole"
-    sweep.command(epilog="Example: shoal sweep run cartpole.toml --local-workers auto")(run)
-    sweep.command(epilog=f"Example: shoal sweep resume {one} --local-workers auto")(resume)
+    sorted_ = in_panels({"The broker": "broker bind port advertise tls proxy"})
+    example = "Example: shoal sweep run cartpole.toml --local-workers auto"
+    sweep.command(epilog=example, cls=sorted_)(run)
+    example = f"Example: shoal sweep resume {one} --local-workers auto"
+    sweep.command(epilog=example, cls=sorted_)(resume)
     sweep.command(epilog=f"Example: shoal sweep status {one} --csv > table.csv")(status)
     sweep.command(epilog=f"Example: shoal sweep best {one} --out best.toml")(best)
     sweep.command(epilog=f"Example: shoal sweep plot {one} --out pictures --format svg")(plot)
@@ -165,6 +169,7 @@ def status(
     if as_json and as_csv:
         raise ShoalError("--json and --csv: give one of them")
     with _looked_at(directory) as sweep:
+        sweep.look_at_runs()
         rows = sweep.rows()
         if as_json:
             print(json.dumps(_told(sweep)))

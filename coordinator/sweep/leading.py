@@ -31,14 +31,14 @@ class Place:
     """Where the runs of a sweep are led.
 
     Attributes:
-        runs: directory of their directories.
+        directory_of: a point and a seed: where their run is kept.
         key: that signs for all of them.
         rely: keys of workers that are ours.
         few: whether so few runs are left that workers may keep a place in all of them.
         say: gets lines for people.
     """
 
-    runs: Path
+    directory_of: Callable[[str, int], Path]
     key: Path
     specs: Specs
     provided: Provided
@@ -49,7 +49,7 @@ class Place:
 
     def of(self, turn: Turn) -> Path:
         """The directory of a run."""
-        return self.runs / f"{turn.tried.point.name}-{turn.run.seed}"
+        return self.directory_of(turn.tried.point.name, turn.run.seed)
 
 
 class Led:

@@ -113,7 +113,7 @@ class Runner:
                 for _ in range(asked.workers):
                     await local.add()
                 place = Place(
-                    runs=directory / "runs",
+                    directory_of=sweep.directory_of,
                     key=sweep.key,
                     specs=sweep.specs,
                     provided=provided,

@@ -62,7 +62,7 @@ class Store:
                     f"{directory} has a sweep already: go on with it (shoal sweep resume "
                     f"{directory}), or give another --dir"
                 )
-            if any(path.name != LOCK for path in directory.iterdir()):
+            if {path.name for path in directory.iterdir()} - {LOCK, f".{STORE}"}:
                 raise SweepError(f"{directory} is not empty: give a new or empty --dir")
             _hold(directory, undo)
             # Under another name until all is in it: who is killed meanwhile leaves no sweep.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -9,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from coordinator.directory import BrokerChoice
+from coordinator.directory import BrokerChoice, spec_in
 from coordinator.sweep import file, planning, report
 from coordinator.sweep.file import SweepError, SweepFile
 from coordinator.sweep.judging import Verdict
@@ -19,12 +20,14 @@ from coordinator.sweep.points import Point, all_points
 from coordinator.sweep.report import Row
 from coordinator.sweep.specs import Specs
 from coordinator.sweep.store import STORE, Store
+from coordinator.sweep.trained import told
 from protocol.disk import write_whole
 from protocol.errors import ShoalError
 from protocol.kept_json import DamagedJson, read_json
 
 BASE = "base.toml"
 BROKER = "broker.json"
+RUNS = "runs"
 _FILE, _PATH, _BASE, _TARGET, _CONFIDENCE = "file", "path", "base", "target", "confidence"
 """What is noted: the text of the sweep file, its name, the text of the base where that is a file,
 and of `Aim`, in JSON."""
@@ -105,6 +108,19 @@ class Sweep:
     def rows(self) -> list[Row]:
         """Its table, the best point first."""
         return report.rows(self.tried, self.verdicts(), self.aim)
+
+    def directory_of(self, point: str, seed: int) -> Path:
+        """Of the run of that point with this seed."""
+        return self.directory / RUNS / f"{point}-{seed}"
+
+    def look_at_runs(self) -> None:
+        """Take in what the runs that are under way tell of themselves, whoever leads them."""
+        for each in self.tried:
+            for run in each.runs:
+                where = self.directory_of(each.point.name, run.seed)
+                if run.state == "running":
+                    with contextlib.suppress(ShoalError):
+                        run.curve = told(where, spec_in(where))
 
     def draw(self) -> None:
         """Add the points that are to be tried next, where those depend on what became of others.

@@ -87,8 +87,9 @@ def test_a_host_killed_and_paused_comes_to_the_same_table(tmp_path: Path) -> Non
         first.process.wait()
     assert "running" in {state for state, _ in states(disturbed)}
     with sweeping("resume", str(disturbed), "--parallel", "3") as second:
-        at = re.search(r"at version (\d+)", second.await_line("resumed run "))
-        assert at is not None and int(at[1]) > 0  # not begun anew
+        run = (begun / "run").read_text().strip()
+        at = re.search(r"at version (\d+)", second.await_line(f"resumed run {run}"))
+        assert at is not None and int(at[1]) >= 3
         second.await_line(": finished")
         second.signal(signal.SIGINT)
         assert second.await_end() == 0, second.lines
