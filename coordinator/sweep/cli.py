@@ -32,7 +32,12 @@ Bind = Annotated[
 ]
 Port = Annotated[
     int | None,
-    typer.Option(min=0, max=65535, help="Port of our broker; 0, the default, takes a free one."),
+    typer.Option(
+        min=0,
+        max=65535,
+        help="Port of our broker, by default 1883, or 8883 with TLS, of a sweep that goes on as "
+        "last time; 0 takes a free one.",
+    ),
 ]
 Advertise = Annotated[
     str | None, typer.Option(help="Our broker's address in the join line; by default found out.")
@@ -128,6 +133,12 @@ def resume(
     again: Annotated[
         bool, typer.Option("--again", help="Let runs that failed go on, or begin, once more.")
     ] = False,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SWEEP.toml", help="The sweep file, with more points or seeds than before."
+        ),
+    ] = None,
     parallel: Parallel = 2,
     broker: Broker = None,
     bind: Bind = None,
@@ -148,6 +159,8 @@ def resume(
     asked = _asked(parallel, local_workers, allow_module, proxy)
     console = open_console(True, not quiet)
     with Sweep(Store.open(directory), asked.modules) as sweep:
+        if file is not None:
+            sweep.grow(file, console.say)
         if again:
             console.say(f"{sweep.try_again()} runs that failed are tried again")
         choice = _choice(sweep, broker, bind, port, advertise, tls)

@@ -139,6 +139,19 @@ class Store:
         with self._writing() as connection:
             _insert(connection, points)
 
+    def grow(
+        self,
+        notes: Mapping[str, str],
+        points: Sequence[Tried],
+        runs: Mapping[int, Sequence[Trained]],
+    ) -> None:
+        """More points, and more `runs` of those that are here, by their numbers; other notes."""
+        with self._writing() as connection:
+            connection.executemany("INSERT OR REPLACE INTO meta VALUES (?, ?)", notes.items())
+            _insert(connection, points)
+            for number, more in runs.items():
+                _insert_runs(connection, number, more)
+
     def keep(self, number: int, run: Trained) -> None:
         """A run of that point is so now."""
         with self._writing() as connection:
@@ -189,18 +202,24 @@ class Store:
 def _insert(connection: sqlite3.Connection, points: Sequence[Tried]) -> None:
     for each in points:
         settings = json.dumps(each.point.settings, default=str)
-        rungs = json.dumps(list(each.rungs))
         connection.execute(
             "INSERT INTO points VALUES (?, ?, ?, ?)",
-            (each.number, each.point.name, settings, rungs),
+            (each.number, each.point.name, settings, json.dumps(list(each.rungs))),
         )
-        connection.executemany(
-            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)",
-            [
-                (each.number, place, run.seed, run.state, run.why, run.run)
-                for place, run in enumerate(each.runs)
-            ],
-        )
+        _insert_runs(connection, each.number, each.runs)
+
+
+def _insert_runs(connection: sqlite3.Connection, number: int, runs: Sequence[Trained]) -> None:
+    """After those that the point has."""
+    query = "SELECT COUNT(*) FROM runs WHERE point = ?"
+    (there,) = connection.execute(query, (number,)).fetchone()
+    connection.executemany(
+        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (number, place, run.seed, run.state, run.why, run.run)
+            for place, run in enumerate(runs, there)
+        ],
+    )
 
 
 def _connected(path: Path, mode: str) -> sqlite3.Connection:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Self
 
 from coordinator.directory import BrokerChoice, spec_in
-from coordinator.sweep import file, planning, report
+from coordinator.sweep import extending, file, planning, report
 from coordinator.sweep.file import SweepError, SweepFile
 from coordinator.sweep.judging import Verdict
 from coordinator.sweep.measures import Aim
@@ -70,9 +70,7 @@ class Sweep:
         specs = Specs(said, source, allowed)
         tried = [_tried(number, point, said, specs) for number, point in enumerate(points)]
         _refuse_all_wrong(tried)
-        for each in tried:
-            if each.runs[0].state == "failed":
-                say(f"point {each.point.name} ({each.point.label}) fails: {each.runs[0].why}")
+        _tell_wrong(tried, say)
         notes = {
             _FILE: text,
             _PATH: path.name,
@@ -81,6 +79,24 @@ class Sweep:
             _CONFIDENCE: json.dumps(specs.aim.confidence),
         }
         return cls(Store.create(directory, notes, tried), allowed)
+
+    def grow(self, path: Path, say: Callable[[str], None]) -> None:
+        """Take in the points and seeds that a file has beyond those of the sweep; `say` as for
+        `begin`. Raises `ShoalError`; then it is as before."""
+        text = file.load(path)
+        after = file.parse(text, Path(self._store.noted(_PATH)))
+        extending.refuse_other(self.said, after)
+        points = [] if after.sampled == "tpe" else all_points(after)
+        new = extending.new_points(points, self.tried)
+        more = [
+            _tried(number, point, after, self.specs)
+            for number, point in enumerate(new, len(self.tried))
+        ]
+        _tell_wrong(more, say)
+        runs = {each.number: extending.new_runs(after.all_seeds, each) for each in self.tried}
+        self._store.grow({_FILE: text}, more, runs)
+        self.said, self.tried = after, self._store.points()
+        say(f"{len(more)} more points, {sum(map(len, runs.values()))} more runs of earlier ones")
 
     @cached_property
     def specs(self) -> Specs:
@@ -211,6 +227,12 @@ def _tried(number: int, point: Point, said: SweepFile, specs: Specs) -> Tried:
         for run in runs:
             run.state, run.why = "failed", str(error)
     return Tried(number, point, runs, rungs)
+
+
+def _tell_wrong(tried: Sequence[Tried], say: Callable[[str], None]) -> None:
+    for each in tried:
+        if each.runs[0].state == "failed":
+            say(f"point {each.point.name} ({each.point.label}) fails: {each.runs[0].why}")
 
 
 def _refuse_all_wrong(tried: Sequence[Tried]) -> None:

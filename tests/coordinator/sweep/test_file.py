@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from coordinator.sweep import file
+from coordinator.sweep.extending import refuse_other
 from coordinator.sweep.file import SweepError, SweepFile, parse
 from coordinator.sweep.points import all_points
 from coordinator.sweep.specs import Specs
@@ -144,3 +145,24 @@ def test_a_name_is_cut_to_what_a_run_may_have() -> None:
     said = read(BASE + f'name = "{"long-" * 7}"\nseeds = [{2**63 - 1}]\n' + GRID + BUDGET)
     spec = Specs(said, said.base).of(all_points(said)[0], 2**63 - 1).spec
     assert len(spec.name) <= 40 and spec.name.endswith(f"-{2**63 - 1}")
+
+
+OTHER = {
+    BASE + "seeds = [0, 1, 3]\n" + GRID + BUDGET: "leaves out the seed 2",
+    BASE + GRID + "[budget]\nupdates = 11\n": "another `budget`",
+    'base = "Acrobot-v1"\n' + GRID + BUDGET: "another `base`",
+    BASE + 'metric = "best"\n' + GRID + BUDGET: "another `metric`",
+    BASE + GRID + "[set]\nstrategy.population = 8\n" + BUDGET: "another `set`",
+    BASE
+    + 'sampler = "tpe"\npoints = 3\n[random]\nstrategy.sigma = { uniform = [0, 1] }\n'
+    + BUDGET: "sampler = 'tpe'",
+}
+
+
+@pytest.mark.parametrize("text", OTHER, ids=OTHER.values())
+def test_a_sweep_grows_by_points_and_seeds_alone(text: str) -> None:
+    before = read(BASE + GRID + BUDGET)
+    refuse_other(before, read(BASE + "seeds = [3, 2, 1, 0]\n" + GRID + BUDGET))
+    with pytest.raises(SweepError) as caught:
+        refuse_other(before, read(text))
+    assert OTHER[text] in str(caught.value)

@@ -155,6 +155,25 @@ def test_a_point_that_fails_is_told_and_one_that_learns_nothing_is_stopped(tmp_p
     assert made[2][1] < 40, "its run went on though its point was stopped"
 
 
+def test_a_sweep_that_is_over_grows_by_points_and_seeds(tmp_path: Path) -> None:
+    text = SHORT.replace("seeds = 2", "seeds = [4]") + "[budget]\nupdates = 2\n"
+    directory, more = tmp_path / "small", tmp_path / "more.toml"
+    trained(text + "[grid]\nstrategy.sigma = [0.1]\n", directory)
+    before = (directory / "report.csv").read_text().splitlines()[1]
+    log = next((directory / "runs").iterdir()) / "log.sqlite"
+    stamp = log.stat().st_mtime_ns
+    text = text.replace("seeds = [4]", "seeds = [2, 4]")
+    more.write_text(text + "[grid]\nstrategy.sigma = [0.1, 0.2]\n")
+    with sweeping("resume", str(directory), "--file", str(more)) as process:
+        assert process.await_end() == 0, process.lines
+    assert any("1 more points, 1 more runs of earlier ones" in line for line in process.lines)
+    assert states(directory) == [("finished", 2)] * 4
+    assert log.stat().st_mtime_ns == stamp  # it was not touched
+    rows = [line.split(",") for line in (directory / "report.csv").read_text().splitlines()[1:]]
+    assert sorted(row[5] for row in rows) == ["2", "2", "4", "4"]
+    assert before.split(",")[5:7] in [row[5:7] for row in rows]
+
+
 USES = {
     "": "SWEEP.toml",
     "nowhere.toml": "no sweep file",
