@@ -136,12 +136,11 @@ class Attending:
         """All of them as one."""
         sharing = self._turns.sharing
         views = {run: member.view() for run, member in self.members.items()}
-        total = sum(sharing.had(run) for run in views)
         runs = tuple(
             RunView(
                 run,
                 sharing.wanted(run),
-                sharing.had(run) / total if total else 0.0,
+                sharing.lately(run),
                 sharing.had(run),
                 view.done,
                 view.episodes,

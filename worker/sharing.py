@@ -22,6 +22,8 @@ SHORTEST, LONGEST = 0.1, 10.0
 """Core-seconds, for each core, of a quantum."""
 WORTH = 20.0
 """How many times as long as a switch takes a quantum is at least."""
+HALF = 60.0
+"""Seconds of work after which what a run had counts half in the share that is shown."""
 MEMORY = 0.2
 """What the last switch counts in the mean of what they take."""
 
@@ -35,6 +37,8 @@ class _Run:
     """tasks that could begin"""
     had: float = 0.0
     """core-seconds"""
+    lately: float = 0.0
+    """the same, each weighing half after `HALF` seconds of work"""
 
 
 class Sharing:
@@ -123,6 +127,10 @@ class Sharing:
         if queued is None or not self._at_work:
             return
         spent = seconds * self._cores
+        faded = 0.5 ** (seconds / HALF)
+        for run in self._runs.values():
+            run.lately *= faded
+        queued.lately += spent
         queued.had += spent
         queued.tag += spent / queued.weight
         self._in_turn += spent
@@ -136,6 +144,12 @@ class Sharing:
         total = sum(queued.weight for queued in self._runs.values())
         queued = self._runs.get(run)
         return queued.weight / total if queued is not None and total else 0.0
+
+    def lately(self, run: str) -> float:
+        """The share that a run had in the last minutes, 0 to 1, of those that take part."""
+        total = sum(queued.lately for queued in self._runs.values())
+        queued = self._runs.get(run)
+        return queued.lately / total if queued is not None and total else 0.0
 
     def had(self, run: str) -> float:
         """Core-seconds that a run had since it joined."""

@@ -13,8 +13,8 @@ class RunView:
 
     Attributes:
         wanted: the share of the time that it is to have while all have tasks, 0 to 1.
-        had: the share that it has had since those joined that are there.
-        core_seconds: that it has had.
+        had: the share that it had in the last minutes.
+        core_seconds: that it had since it was joined.
         done: tasks evaluated of it.
     """
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from protocol.errors import ShoalError
 from worker import shares
-from worker.sharing import AT_WORK, CREDIT, LONGEST, SHORTEST, WORTH, Sharing
+from worker.sharing import AT_WORK, CREDIT, HALF, LONGEST, SHORTEST, WORTH, Sharing
 
 WEIGHTS = st.floats(0.1, 10.0)
 COSTS = st.floats(0.001, 1.0)
@@ -124,17 +124,17 @@ def test_who_was_away_saves_up_no_more_than_a_turn(
         done = work.works(longest)
         work.gives(done, work.held[done] + 1)
     before = {run: work.sharing.had(run) for run in work.held}
+    credit = work.sharing.credit
     work.gives(away, 2)
     for seconds in costs:
         done = work.works(seconds)
         work.gives(done, work.held[done] + 1)
     at_once = work.sharing.quantum + AT_WORK * max(longest, *costs)
     had = {run: work.sharing.had(run) - before[run] for run in work.held}
-    credit = work.sharing.credit / weights[0]
-    assert work.sharing.credit <= CREDIT * at_once
+    assert credit <= CREDIT * at_once
     for run, weight in zip(others, weights[1:], strict=True):
         ahead = had[away] / weights[0] - had[run] / weight
-        assert ahead <= credit + at_once * (1.0 / weights[0] + 1.0 / weight) + 1e-6
+        assert ahead <= credit / weights[0] + at_once * (1.0 / weights[0] + 1.0 / weight) + 1e-6
 
 
 @given(st.lists(WEIGHTS, min_size=2, max_size=6))
@@ -195,6 +195,24 @@ def test_runs_come_and_go() -> None:
     work.works(SHORTEST)
     work.begins()
     assert work.began[-1] == "run2", "who comes has missed nothing, and owes nothing"
+
+
+def test_what_is_shown_of_shares_is_of_the_last_minutes() -> None:
+    work = machine([1.0, 1.0])
+    for run, seconds in (("run0", 600.0), ("run1", HALF)):
+        work.gives(run, 1)
+        work.works(seconds)
+    early, late = work.sharing.lately("run0"), work.sharing.lately("run1")
+    assert early + late == pytest.approx(1.0)
+    assert early == pytest.approx(5.0 / 6.0), "600 s of work, of which a minute made half"
+    for _ in range(600):
+        work.gives("run1", 1)
+        work.works(1.0)
+    assert work.sharing.lately("run1") == pytest.approx(1.0, abs=0.02)
+    assert work.sharing.had("run0") == 600.0
+    work.sharing.leave("run0")
+    assert work.sharing.lately("run1") == 1.0
+    assert work.sharing.lately("run0") == 0.0
 
 
 # What the volunteer says.
