@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -96,10 +97,13 @@ def _trial(row: Row, ranges: Mapping[str, Range], aim: Aim) -> FrozenTrial:
     """A point that is over, as Optuna has it; one without a value failed."""
     optuna = _optuna()
     states = optuna.trial.TrialState
-    whole = row.summary.count == len(row.seeds) or (row.summary.count and not aim.less_is_better)
+    known = row.summary.count > 0 or (aim.less_is_better and row.state != "failed")
+    # What a target takes that a seed has not reached is more than any number.
+    missed = aim.less_is_better and row.summary.count < len(row.seeds)
+    value = math.inf if missed else row.summary.mean
     return optuna.trial.create_trial(
-        state=states.COMPLETE if whole else states.FAIL,
-        value=row.summary.mean if whole else None,
+        state=states.COMPLETE if known else states.FAIL,
+        value=value if known else None,
         params={name: _kept(ranges[name], row.settings[name]) for name in ranges},
         distributions=_distributions(ranges),
         user_attrs={"point": row.point},

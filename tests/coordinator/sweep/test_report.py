@@ -209,6 +209,23 @@ def test_tpe_draws_the_same_again_and_near_what_was_good(tmp_path: Path) -> None
     assert study.best_value == max(row.summary.mean for row in rows)
 
 
+def test_whoever_missed_the_target_is_worse_than_all_who_reached_it(tmp_path: Path) -> None:
+    aim = Aim("updates-to-target", 50.0)
+    runs = [finished(0, 60.0), finished(0, 1.0), Trained(0, "failed", "lost")]
+    points = [
+        Tried(number, drawn, [run])
+        for (number, drawn), run in zip(drawn_next(RANDOM, [], aim), runs, strict=False)
+    ]
+    with Store.create(tmp_path / "s", {}, points):
+        path = tmp_path / "s" / STORE
+        keep_study(path, RANDOM, report.rows(points, [Verdict(0)] * 3, aim), aim)
+    import optuna
+
+    study = optuna.load_study(study_name="drawn", storage=f"sqlite:///{path}")
+    assert [trial.value for trial in study.trials] == [1.0, math.inf, None]
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE", "COMPLETE", "FAIL"]
+
+
 def test_a_small_space_comes_to_an_end() -> None:
     few = {"optimizer.kind": {"choice": ["adam", "sgd"]}}
     assert len(drawn_next(SweepFile(**_but(random=few)), [], FINAL)) == 2
