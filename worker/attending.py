@@ -259,7 +259,7 @@ class Attending:
     def _park(self, run: str) -> None:
         self._parking.add(run)
         self._say(f"{run}: makes room for others")
-        self.members[run].hand_back()
+        self.members[run].finish("makes room for others")
 
     async def _belong(self, member: Membership, weight: float) -> None:
         """Take part in a run to its end, or to ours."""

@@ -50,7 +50,7 @@ class Membership:
     Attributes:
         run: its name.
         began: when.
-        worked: when it had a task last, or began.
+        worked: when it had a task last, or was about to evaluate its first.
     """
 
     def __init__(
@@ -204,7 +204,8 @@ class Membership:
         while True:
             moment = now()
             self._do(self.session.tick(moment))
-            if self.session.workload is not None and self.session.workload.leases:
+            work = self.session.workload
+            if self.session.starting or (work is not None and work.leases):
                 self.worked = moment
             if self._settings.once and not self.announced and moment - self.began > EPOCH_WITHIN:
                 self._fail(

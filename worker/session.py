@@ -335,6 +335,11 @@ class Session:
         """Seconds without a beat of whoever leads, where that is too long; else 0."""
         return self._presence.silence(now)
 
+    @property
+    def starting(self) -> bool:
+        """Whether evaluation has still to begin for the first time."""
+        return self._introduction is None
+
     def view(self, now: float, broker: float = 0.0) -> View:
         """What the volunteer may want to know; `broker`: after how many seconds it answers."""
         following, work = self.replica, self.workload
@@ -346,7 +351,7 @@ class Session:
             following,
             running=self._running,
             queued=self.ready,
-            ready=self._introduction is not None,
+            ready=not self.starting,
             finishing=self._willing.leaving.finishing,
             paused=self._willing.paused,
             slowed=self._presence.slowed(now),
@@ -373,7 +378,7 @@ class Session:
             idle_because=idle,
             paused=self._willing.paused,
             leaving=self._todo,
-            starting=self._introduction is None,
+            starting=self.starting,
             next_in=next_in if idle == news.fully_leased(following.version) else None,
             seconds_left=work.seconds_left,
         )

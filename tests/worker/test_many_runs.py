@@ -33,7 +33,7 @@ from tests.worker.test_daemon import (
     volunteering,
 )
 from tests.worker.test_daemon import evaluates as is_evaluating
-from worker import attending, discovery
+from worker import attendance, attending, discovery
 from worker.attendance import MOST
 from worker.control import ControlError
 from worker.permission import Terms
@@ -61,6 +61,10 @@ async def evaluates(coordinator: Coordinator, first: int = 0) -> None:
     coordinator.tell(task)
     assert_as_expected(coordinator.host, task, await coordinator.hears(messages.Result))
     coordinator.tell(messages.Acknowledge((task.task,), "accepted"))
+
+
+async def has_welcomed(coordinator: Coordinator, count: int = 1) -> None:
+    await coordinator.until(lambda: coordinator.welcomes >= count)
 
 
 class Output:
@@ -107,7 +111,7 @@ async def test_it_serves_two_runs_one_ends_and_a_third_comes(
         second.priority = 2.0
         output = Output(started)
         for coordinator in (first, second):
-            await coordinator.until(lambda c=coordinator: c.welcomes > 0)  # type: ignore[misc]
+            await has_welcomed(coordinator)
         await asyncio.gather(evaluates(first), evaluates(second))
         line = await output.says("no environment 'Unheard-v0'")
         assert missing.run in line
@@ -118,7 +122,7 @@ async def test_it_serves_two_runs_one_ends_and_a_third_comes(
         first.announce("finished", reason="the target is reached")
         await output.says(f"{one.run}: the run {one.run} is finished: the target is reached")
         async with coordinating(third, broker.url) as later:
-            await later.until(lambda: later.welcomes > 0)
+            await has_welcomed(later)
             await asyncio.gather(evaluates(later), evaluates(second, first=2))
         assert refused.welcomes == 0
         started.terminate()
@@ -140,7 +144,7 @@ async def test_an_idle_worker_waits_for_runs_and_leaves_when_told_to(
                 await asyncio.sleep(0.01)
         assert daemon.view().idle_because == attending.IDLE
         async with coordinating(host, broker.url) as coordinator:
-            await coordinator.until(lambda: coordinator.welcomes > 0)
+            await has_welcomed(coordinator)
             await evaluates(coordinator)
             coordinator.announce("stopped", reason="enough")
             await coordinator.until(lambda: not daemon.members)
@@ -170,7 +174,7 @@ async def test_a_pause_is_of_all_runs_and_said_once_a_policy_of_one(broker: Mosq
         volunteering(broker.url) as (daemon, _, console),
     ):
         for coordinator in coordinators:
-            await coordinator.until(lambda c=coordinator: c.welcomes > 0)  # type: ignore[misc]
+            await has_welcomed(coordinator)
             await evaluates(coordinator)
         daemon._steering._governor.wishes = NOTHING.pause(None, time.time())
         await coordinators[0].until(lambda: bool(daemon.view().paused))
@@ -188,6 +192,26 @@ async def test_a_pause_is_of_all_runs_and_said_once_a_policy_of_one(broker: Mosq
             assert text == f"version 0 of {alpha}" and data
 
 
+async def test_runs_for_which_there_is_no_room_take_turns(
+    broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attending, "Attendance", lambda: attendance.Attendance(1))
+    monkeypatch.setattr(attendance, "IDLE_FOR", 0.3)
+    monkeypatch.setattr(attendance, "PARKED_FOR", 0.3)
+    monkeypatch.setattr(attending, "EPOCH_WITHIN", DEADLINE)
+    async with (
+        several(broker, "alpha", "beta") as coordinators,
+        volunteering(broker.url) as (daemon, _, console),
+    ):
+        for welcomes in (1, 2):
+            for coordinator in coordinators:
+                await has_welcomed(coordinator, welcomes)
+                assert len(daemon.members) <= 1
+        for coordinator in coordinators:
+            assert (await coordinator.hears(messages.Bye)).reason == "left"
+            assert f"{coordinator.host.run}: makes room for others" in console.lines
+
+
 async def test_those_who_only_say_that_they_are_here_keep_nobody_from_work(
     broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +225,7 @@ async def test_those_who_only_say_that_they_are_here_keep_nobody_from_work(
             real.link.publish(topics.HERE, b"nonsense")
         await real.until(lambda: len(daemon.members) == MOST)
         assert len(list(filter(is_evaluating, children_of(os.getpid())))) <= 1
-        await real.until(lambda: real.welcomes > 0)
+        await has_welcomed(real)
         await evaluates(real)
 
 
@@ -213,7 +237,7 @@ async def test_max_tasks_hold_for_all_runs_together(broker: Mosquitto) -> None:
     ):
         alpha, beta = coordinators
         for coordinator in coordinators:
-            await coordinator.until(lambda c=coordinator: c.welcomes > 0)  # type: ignore[misc]
+            await has_welcomed(coordinator)
         for first in (0, 2):
             await evaluates(alpha, first)
         await evaluates(beta)
@@ -256,7 +280,7 @@ async def test_runs_that_have_work_get_their_shares_of_a_worker(broker: Mosquitt
         options = {"shares": Shares({"big": 2.0}), "lanes": 16}
         daemon, running, _ = await stack.enter_async_context(volunteering(broker.url, **options))
         for coordinator in busy:
-            await coordinator.until(lambda c=coordinator: c.welcomes > 0)  # type: ignore[misc]
+            await has_welcomed(coordinator)
         for coordinator in busy:
             for _ in range(2):
                 coordinator.more()
