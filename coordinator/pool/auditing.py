@@ -323,6 +323,11 @@ class Auditing:
         """Whether a worker is given nothing that counts: others are established, and at work."""
         return self.has_established and not self.trust.is_believed(worker)
 
+    def tries_first(self, worker: str) -> bool:
+        """Whether a newcomer is tried before it is given what counts: of what is held back of it
+        the few who are believed hardly evaluate anything again before its version is over."""
+        return 0 < self.classes.believed(ALL) < SUPPORTERS and self.trust.standing(worker) == "new"
+
     def check_for(self, session: Session) -> Check | None:
         """What this session may check; it waits no more for anybody."""
         if self.trust.is_suspected(session.id.worker):

@@ -192,9 +192,12 @@ class Dispatch:
             return self._lease_work(session, now)
         if auditing.checks.waiting and self._lease_check(session, auditing.check_for(session), now):
             return True
-        if not auditing.stands_behind(session.id.worker) and self._lease_work(session, now):
+        worker, trial_first = session.id.worker, auditing.tries_first(session.id.worker)
+        if trial_first and self._lease_trial(session, now):
             return True
-        return not session.leases and self._lease_check(session, auditing.trial_for(session), now)
+        if not auditing.stands_behind(worker) and self._lease_work(session, now):
+            return True
+        return not trial_first and self._lease_trial(session, now)
 
     def _lease_work(self, session: Session, now: float) -> bool:
         """Lease to this session what counts."""
@@ -215,6 +218,12 @@ class Dispatch:
     def _may_judge(self, worker: str) -> bool:
         """Whether a worker is given episodes of the centre."""
         return self._auditing is None or self._auditing.may_judge(worker)
+
+    def _lease_trial(self, session: Session, now: float) -> bool:
+        """Try this session, if it holds nothing, and there is anything to try it with."""
+        if session.leases or self._auditing is None:
+            return False
+        return self._lease_check(session, self._auditing.trial_for(session), now)
 
     def _lease_check(self, session: Session, check: Check | None, now: float) -> bool:
         """Lease to this session a check that is for it, if there is one."""
