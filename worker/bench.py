@@ -15,13 +15,13 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from protocol import replay, wrappers
+from protocol import backends, replay, wrappers
 from protocol import spec as run_spec
 from protocol.errors import ShoalError
 from protocol.spec import RunSpec
 from worker import play
 from worker.describe import describe
-from worker.evaluation import environments
+from worker.evaluation import environments, starting
 from worker.evaluation.blocks import member_seeds
 from worker.evaluation.jobs import Evaluation, EvaluationJob, Normalization
 from worker.evaluation.lanes import Lanes
@@ -91,14 +91,16 @@ def untrained(environment: str, changes: dict[str, Any], grant: Grant = NOTHING)
     """
     said = changes.get("environment", {})
     around = wrappers.parse(said.get("wrappers", []))
-    found = describe(environment, said.get("kwargs", {}), grant.modules, around)
+    backend = said.get("backend", "")
+    found = describe(environment, said.get("kwargs", {}), grant.modules, around, backend)
     if not found["max_episode_steps"] and not said.get("max_steps"):
         raise ShoalError(
             f"{environment} has no time limit of its own, so an episode might never end: give one, "
             "for example --set environment.max_steps=1000"
         )
     spaces = {name: found[name] for name in ("observation", "action")}
-    raw = run_spec.merge({"name": "bench", "environment": {"id": environment, **spaces}}, changes)
+    named = {"id": environment, "backend": said.get("backend") or backends.of(environment)}
+    raw = run_spec.merge({"name": "bench", "environment": {**named, **spaces}}, changes)
     given = None
     if raw.get("policy", {}).get("kind") == "module":
         from worker.describe_module import describe as describe_module
@@ -133,6 +135,14 @@ def measure(
     if spec.objective is not None:
         raise ShoalError(
             f"{spec.objective.function} is an objective, a function without steps: time its calls"
+        )
+    if spec.environment.backend == backends.JAX:
+        starting.set_up(spec, subject.grant.device)
+        from worker.compiled import benching
+
+        return benching.measure(
+            *(spec, subject.theta, subject.normalization, subject.grant),
+            *(seconds, progress, lanes),
         )
     maker = environments.maker(spec.environment, subject.grant.modules)
     quieten(maker.registration)

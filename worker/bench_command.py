@@ -109,8 +109,30 @@ def bench(
     print(json.dumps(found) if as_json else table(found))
 
 
+def compiled_table(found: dict[str, Any]) -> str:
+    """What was measured of a compiled run, for people."""
+    kept = f"{found['programs_found']} of them compiled by an earlier process"
+    return "\n".join(
+        [
+            f"{found['environment']}, {found['policy']} of {found['parameters']:,} parameters, "
+            f"sigma {found['sigma']:g}",
+            f"one process, {found['lanes']:,} lanes, compiled by JAX {found['jax']} for "
+            f"{found['device']}",
+            "",
+            f"{'compiling':<14}{found['compile_seconds']:>12,.1f} s, {found['programs']} programs, "
+            f"{kept}; {found['start_seconds']:,.1f} s until all was tried out",
+            _line("evaluation", found["steps_per_second"], "steps/s", found["episode_steps"])
+            + ", by the clock",
+            f"{'':<14}{found['steps_per_cpu_second']:>12,.0f} steps per second of processor time",
+            f"{'evaluations':<14}{found['evaluations_per_second']:>12,.1f} evaluations/s",
+        ]
+    )
+
+
 def table(found: dict[str, Any]) -> str:
     """What was measured, for people."""
+    if "compile_seconds" in found:
+        return compiled_table(found)
     normalised = "observations normalised" if found["normalizer"] else "no normaliser"
     return "\n".join(
         [

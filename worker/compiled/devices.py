@@ -7,7 +7,7 @@ from pathlib import Path
 
 from worker.policies.devices import CPU, cuda_devices
 
-SLOW_SECONDS = 0.2
+SLOW_SECONDS = 0.05
 """Programs that take less to compile are not kept."""
 
 
