@@ -26,7 +26,8 @@ def bench(cache: Path, *flags: str) -> dict[str, float]:
 
 
 def test_compiling_is_told_apart_and_done_once(tmp_path: Path) -> None:
-    flags = ("jax:CliffWalking-v0", "--policy", "tabular", "--lanes", "16")
+    limit = ("--set", "environment.max_steps=50")
+    flags = ("jax:CliffWalking-v0", "--policy", "tabular", "--lanes", "16", *limit)
     first, second = bench(tmp_path, *flags), bench(tmp_path, *flags)
     assert 0.0 < first["compile_seconds"] < first["start_seconds"]
     assert first["steps_per_second"] > 0.0 and first["lanes"] == 16
