@@ -279,12 +279,13 @@ async def attacked(url: str, run_dir: Path, honest: str) -> None:
     """All attacks, one after the other, in the presence of sockets that are half open."""
     with opened(run_dir) as past:
         run, spec = past.run, past.spec
+    # First, since a newcomer is given ever less after others that kept what they were given.
+    await replays(url, run, spec)
     async with attacker(url, run) as mallory, half_open_sockets(mallory, HALF_OPEN):
         for attack in ATTACKS:
             before = len(updates(run_dir))
             await attack(mallory, honest)
             await asyncio.to_thread(await_updates, run_dir, before + 1)
-        await replays(url, run, spec)
         mallory.inside.ask(Credit(0, 0, 2**50))
 
 

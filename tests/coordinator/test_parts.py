@@ -201,7 +201,10 @@ async def test_parts_that_were_answered_for_outlive_their_coordinator(
             for worker in pool:
                 await stack.enter_async_context(worker)
             parts = moments.randint(1, 30)
-            await pool[0].until(lambda: len(pool[0].heard.acknowledged) >= parts)
+            # The other may be given nearly all of the run.
+            await pool[0].until(
+                lambda: len(pool[0].heard.acknowledged) >= parts or pool[0].version >= 12
+            )
         for epoch in (2, 3):
             safe = accepted(pool[0]) | accepted(pool[1])
             reached = max(worker.version for worker in pool)
