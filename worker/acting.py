@@ -13,6 +13,7 @@ from gymnasium.wrappers import TimeLimit
 from protocol import learners
 from protocol.errors import ShoalError
 from protocol.spec import RunSpec
+from worker.compiled.makers import CompiledMaker
 from worker.evaluation import makers
 from worker.evaluation.blocks import Room
 from worker.play import BEST, LATEST, TrainedPolicy, load
@@ -90,6 +91,8 @@ class LoadedPolicy:
         Raises `ShoalError` where there is none on this machine.
         """
         maker = makers.maker(self.spec, self._allowed)
+        if isinstance(maker, CompiledMaker):  # which Gymnasium's own wrappers do not take
+            return cast("gymnasium.Env[Any, Any]", maker.make(render_mode, maker.limit))
         made = cast("gymnasium.Env[Any, Any]", maker.make(render_mode))
         return TimeLimit(made, maker.limit) if maker.limit else made
 

@@ -28,16 +28,17 @@ class CompiledMaker:
     functional: Functional
     limit: int
 
-    def make(self, render_mode: str | None = None) -> Stepped:
-        """An instance that is stepped. Raises `EnvironmentUnavailable` for who wants to watch."""
+    def make(self, render_mode: str | None = None, limit: int = 0) -> Stepped:
+        """An instance that is stepped, and cut after `limit` steps where it is not 0. Raises
+        `EnvironmentUnavailable` for who wants to watch."""
         from worker.compiled.stepping import Stepped
 
         if render_mode is not None:
             raise EnvironmentUnavailable(
-                f"{self.environment.id} is computed by JAX, and nothing draws it: leave --render "
-                "and --video out"
+                f"{self.environment.id} is computed by JAX, and nothing draws it: play it "
+                "without a window and without a film"
             )
-        return Stepped(self.functional)
+        return Stepped(self.functional, limit)
 
 
 def maker(environment: EnvironmentSpec, allowed: Sequence[str] = ()) -> CompiledMaker:

@@ -13,15 +13,16 @@ from worker.compiled.values import inputs
 
 
 class Stepped:
-    """One instance, with the seeds and steps of compiled lanes; episodes end only by themselves.
+    """One instance, with the seeds and steps of compiled lanes; episodes end by themselves, or are
+    cut after `limit` steps where it is not 0.
 
     Composite observations come flat, as those of our other environments do.
     """
 
     metadata: dict[str, Any] = {}  # noqa: RUF012
 
-    def __init__(self, functional: Functional) -> None:
-        self.functional = functional
+    def __init__(self, functional: Functional, limit: int = 0) -> None:
+        self.functional, self._limit = functional, limit
         self._flat = isinstance(functional.observation, Tuple | Dict | MultiDiscrete)
         self._reset, self._step = jax.jit(self._begin), jax.jit(self._advance)
         self._state: Any = None
@@ -39,7 +40,8 @@ class Stepped:
         moved = self._step(self._state, _typed(action), self._key, self._time)
         self._state, observation, reward, terminated = moved
         self._time += 1
-        return np.asarray(observation), float(reward), bool(terminated), False, {}
+        cut = self._time == self._limit
+        return np.asarray(observation), float(reward), bool(terminated), cut, {}
 
     def close(self) -> None:
         """There is nothing to let go of."""
