@@ -91,7 +91,7 @@ def untrained(environment: str, changes: dict[str, Any], grant: Grant = NOTHING)
     """
     said = changes.get("environment", {})
     around = wrappers.parse(said.get("wrappers", []))
-    backend = said.get("backend", "")
+    backend = said.get("backend") or backends.of(environment)
     found = describe(environment, said.get("kwargs", {}), grant.modules, around, backend)
     if not found["max_episode_steps"] and not said.get("max_steps"):
         raise ShoalError(
@@ -99,7 +99,7 @@ def untrained(environment: str, changes: dict[str, Any], grant: Grant = NOTHING)
             "for example --set environment.max_steps=1000"
         )
     spaces = {name: found[name] for name in ("observation", "action")}
-    named = {"id": environment, "backend": said.get("backend") or backends.of(environment)}
+    named = {"id": environment, "backend": backend}
     raw = run_spec.merge({"name": "bench", "environment": {**named, **spaces}}, changes)
     given = None
     if raw.get("policy", {}).get("kind") == "module":
@@ -140,10 +140,8 @@ def measure(
         starting.set_up(spec, subject.grant.device)
         from worker.compiled import benching
 
-        return benching.measure(
-            *(spec, subject.theta, subject.normalization, subject.grant),
-            *(seconds, progress, lanes),
-        )
+        theta, normalization = subject.theta, subject.normalization
+        return benching.measure(spec, theta, normalization, subject.grant, seconds, progress, lanes)
     maker = environments.maker(spec.environment, subject.grant.modules)
     quieten(maker.registration)
     progress("loading what is compiled, trying the environment out")
