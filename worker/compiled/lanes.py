@@ -309,7 +309,7 @@ def _copy(
     to: NDArray[np.float32],
     places: NDArray[np.int64],
 ) -> None:
-    """Copy rows to ascending places; in one go, which takes a tenth, where neither has gaps."""
+    """Copy rows to ascending places; in one go where neither has gaps."""
     count = rows.size
     if count and places[-1] - places[0] == count - 1:
         target = to[places[0] : places[0] + count]
