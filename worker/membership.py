@@ -218,6 +218,7 @@ class Membership:
 
     async def _stop(self, lives: list[asyncio.Task[None]]) -> None:
         """Say the last words to the broker and leave nothing behind."""
+        self._turns.leave(self.run)  # first: what still waits is not to begin
         tasks = [*self.evaluating.cancel(), *self._jobs]
         for task in tasks:
             task.cancel()
@@ -233,7 +234,6 @@ class Membership:
             life.cancel()
         await asyncio.gather(*lives, *tasks, return_exceptions=True)
         self.upload.close()
-        self._turns.leave(self.run)
 
     def _on_message(self, topic: str, payload: bytes) -> None:
         moment = now()

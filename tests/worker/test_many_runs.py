@@ -192,6 +192,27 @@ async def test_a_pause_is_of_all_runs_and_said_once_a_policy_of_one(broker: Mosq
             assert text == f"version 0 of {alpha}" and data
 
 
+async def test_a_run_that_is_over_begins_no_task_more_and_its_processes_are_kept(
+    broker: Mosquitto,
+) -> None:
+    async with (
+        several(broker, "alpha", "beta") as (alpha, beta),
+        volunteering(broker.url) as (daemon, _, _),
+    ):
+        for coordinator in (alpha, beta):
+            await has_welcomed(coordinator)
+            await evaluates(coordinator)
+        run = alpha.host.run
+        await alpha.leases(*(alpha.host.task(first=4 * COUNT * n, count=COUNT) for n in range(6)))
+        member = daemon.members[run]
+        assert member.session.ready, "some wait for those that are at work"
+        alpha.announce("finished", reason="the target is reached")
+        await alpha.until(lambda: run not in daemon.members)
+        assert daemon._attending is not None
+        assert daemon._attending._spares.take(alpha.host.spec) is member.evaluating.evaluators
+        await member.evaluating.close()
+
+
 async def test_runs_for_which_there_is_no_room_take_turns(
     broker: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:
