@@ -65,12 +65,12 @@ class Evaluating:
         """Let new children load what any run needs."""
         from worker.evaluation.children import Evaluators
 
-        share, limit = self._settings.cpu_share, self._memory_limit()
-        self.evaluators = self._ours(Evaluators(share=share, memory_limit=limit))
+        self.evaluators = self._ours(Evaluators(share=self._settings.cpu_share))
         self.evaluators.prepare(self._settings.children)
 
     def _ours(self, evaluators: Evaluators) -> Evaluators:
-        """The same, which tell us how they are."""
+        """The same, which tell us how they are, and may take what this run may."""
+        evaluators.memory_limit = self._memory_limit()
         evaluators.on_ready = self._on_ready
         evaluators.on_lost = lambda how: self._say(how, True)
         return evaluators

@@ -29,6 +29,7 @@ from tests.worker.evaluating import (
     whole,
 )
 from tests.worker.reference import TOYS, run_spec
+from worker.evaluating import Evaluating
 from worker.evaluation.children import Evaluators
 from worker.evaluation.jobs import WorkerFailure
 from worker.spares import MOST, Spares
@@ -76,6 +77,12 @@ def test_processes_suit_a_run_of_the_same_environment_without_a_module_alone() -
     assert not evaluators.suits(toy(trouble="raise"))
     policy = replace(toy().policy, kind="torch", module="tests.worker.nets:Plain")
     assert not evaluators.suits(replace(toy(), policy=policy))
+
+
+def test_they_may_take_as_much_memory_as_their_next_run_may() -> None:
+    nothing: Any = None
+    next_run = Evaluating(*[nothing] * 5, lambda: 7 << 30, *[nothing] * 3)
+    assert next_run._ours(Evaluators(memory_limit=1 << 30)).memory_limit == 7 << 30
 
 
 async def test_processes_at_work_or_gone_are_not_given_on() -> None:
