@@ -24,7 +24,8 @@ IDLE_FOR = 30.0
 PARKED_FOR = 60.0
 """Seconds for which a run that made room waits at least."""
 PATIENCE = 300.0
-"""Seconds after which a run that waits gets the place of who had one for the longest."""
+"""Seconds after which a run that waits gets the place of who had one for the longest, and for as
+long at least."""
 
 
 class Attendance:
@@ -86,7 +87,8 @@ class Attendance:
         candidate = max(idle, key=lambda run: idle[run])
         if idle[candidate] >= IDLE_FOR:
             return candidate
-        return max(places, key=lambda run: places[run]) if longest >= PATIENCE else ""
+        oldest = max(places, key=lambda run: places[run])
+        return oldest if min(longest, places[oldest]) >= PATIENCE else ""
 
     def _rested(self, run: str, now: float) -> bool:
         return now >= self._rests.get(run, (0.0, 0.0))[0]

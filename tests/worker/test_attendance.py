@@ -78,6 +78,22 @@ def test_who_waits_for_long_has_its_turn_though_nobody_is_idle() -> None:
     assert attendance.makes_room(attended, places, False, PATIENCE) == "a"
 
 
+def test_who_has_a_place_keeps_it_for_a_while_however_many_wait() -> None:
+    attendance, here = Attendance(most=2), RUNS[:10]
+    began: dict[str, float] = {}
+    stays, waits = list[float](), dict.fromkeys(here, 0.0)
+    for moment in map(float, range(int(12 * PATIENCE))):
+        if run := attendance.next(here, began, True, moment):
+            began[run], waited = moment, moment - waits[run]
+            assert waited <= 5 * PATIENCE
+        places = {run: moment - since for run, since in began.items()}
+        if run := attendance.makes_room(dict.fromkeys(began, 0.0), places, False, moment):
+            stays.append(moment - began.pop(run))
+            attendance.parked(run, moment)
+            waits[run] = moment
+    assert len(stays) >= 20 and min(stays) >= PATIENCE
+
+
 def test_too_much_memory_costs_the_idlest_its_place_but_never_the_last() -> None:
     attendance = Attendance()
     assert attendance.makes_room({"a": 1.0, "b": 0.0}, {"a": 9.0, "b": 99.0}, True, 0.0) == "a"
