@@ -91,9 +91,9 @@ def prepare(
     directory = RunDirectory.create(where if where is not None else Path("runs") / run, run)
     identity.save(directory.key_path)
     directory.keep_secret(new_secret())
-    directory.write_spec(spec)
     if first is not None:
         directory.snapshots.freeze(first)
+    directory.write_spec(spec)  # the last: whoever finds it can go on
     return Run(
         id=run,
         spec=spec,

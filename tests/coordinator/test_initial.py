@@ -13,6 +13,7 @@ from coordinator.history.rebuild import rebuild, save_policy
 from coordinator.history.verify import verify_directory
 from protocol import normalizer, snapshot
 from protocol.errors import ShoalError
+from protocol.frozen import Snapshots
 from protocol.policy_file import to_tensors
 from protocol.spec import RunSpec, SpecError
 from tests.coordinator import runs
@@ -105,6 +106,20 @@ def test_composing_takes_the_parameters_and_no_other_initialisation(tmp_path: Pa
     np.testing.assert_array_equal(first.theta, theta_of(spec))
     with pytest.raises(SpecError, match=r"--init .* leave one out"):
         compose("CartPole-v1", flags, ["policy.initialisation=zero"], init=tmp_path)
+
+
+def test_who_is_killed_before_the_beginning_is_kept_has_begun_no_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(snapshots: Snapshots, state: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Snapshots, "freeze", killed)
+    save_file(to_tensors(spec_of(), theta_of(spec_of()), None), tmp_path / "policy.safetensors")
+    begun, first, _ = initial.begin(spec_of(), tmp_path / "policy.safetensors")
+    with pytest.raises(KeyboardInterrupt):
+        host.prepare(begun, tmp_path / "run", first=first)
+    assert not (tmp_path / "run" / "spec.toml").exists(), "who finds it goes on"
 
 
 NORMALISED = {"policy": {"kind": "linear"}, "normalizer": {"enabled": True}}
