@@ -77,7 +77,7 @@ class Store:
                 connection.execute("COMMIT")
             begun.chmod(0o600)
             begun.rename(directory / STORE)
-            return cls._of(directory, "rw", undo)
+            return cls._of(directory, undo)
 
     @classmethod
     def open(cls, directory: Path) -> Self:
@@ -85,18 +85,19 @@ class Store:
         with _explained(directory), ExitStack() as undo:
             _is_there(directory)
             _hold(directory, undo)
-            return cls._of(directory, "rw", undo)
+            return cls._of(directory, undo)
 
     @classmethod
     def read(cls, directory: Path) -> Self:
         """One to look at, whoever leads it meanwhile. Raises `SweepError`."""
         with _explained(directory), ExitStack() as undo:
             _is_there(directory)
-            return cls._of(directory, "ro", undo)
+            # Able to write: what a host that was killed had half written is undone before.
+            return cls._of(directory, undo)
 
     @classmethod
-    def _of(cls, directory: Path, mode: str, undo: ExitStack) -> Self:
-        connection = _connected(directory / STORE, mode)
+    def _of(cls, directory: Path, undo: ExitStack) -> Self:
+        connection = _connected(directory / STORE, "rw")
         undo.callback(connection.close)
         found = connection.execute("PRAGMA user_version").fetchone()[0]
         if found != FORMAT:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -145,6 +146,17 @@ def test_a_store_gives_back_what_it_was_given(tmp_path: Path) -> None:
         (each.number, each.point, each.runs, tuple(each.rungs)) for each in points
     ]
     assert (tmp_path / "s" / STORE).stat().st_mode & 0o077 == 0
+
+
+def test_a_store_whose_host_was_killed_as_it_wrote_can_be_looked_at(tmp_path: Path) -> None:
+    """What it had half written is undone first."""
+    with Store.create(tmp_path / "s", {}, [tried(0, Trained(0))]) as store:
+        store._connection.execute("PRAGMA cache_size = 1")  # so that it writes before it commits
+        with store._writing() as connection:
+            connection.execute("UPDATE runs SET state = 'finished', why = ?", ("x" * 100_000,))
+            shutil.copytree(tmp_path / "s", tmp_path / "killed")
+    with Store.read(tmp_path / "killed") as read:
+        assert read.points()[0].runs[0].state == "pending"
 
 
 def test_a_store_that_is_damaged_or_newer_is_one_line(tmp_path: Path) -> None:
