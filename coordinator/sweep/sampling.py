@@ -55,16 +55,24 @@ def keep_study(path: Path, said: SweepFile, judged: Sequence[Row], aim: Aim) -> 
     """Let the sweep's SQLite file have the study, for the tools of Optuna; what is drawn does not
     depend on it. Raises `SweepError`."""
     optuna = _optuna()
+    from sqlalchemy.exc import SQLAlchemyError  # which Optuna keeps studies by
+
     ranges = drawn_from(said)
-    study = optuna.create_study(
-        storage=f"sqlite:///{path.absolute()}",
-        study_name=said.name,
-        direction=_direction(aim),
-        load_if_exists=True,
-    )
-    there = len(study.get_trials(deepcopy=False))
-    by_number = sorted(judged, key=lambda row: row.number)
-    study.add_trials([_trial(row, ranges, aim) for row in by_number[there:]])
+    try:
+        study = optuna.create_study(
+            storage=f"sqlite:///{path.absolute()}",
+            study_name=said.name,
+            direction=_direction(aim),
+            load_if_exists=True,
+        )
+        there = len(study.get_trials(deepcopy=False))
+        by_number = sorted(judged, key=lambda row: row.number)
+        study.add_trials([_trial(row, ranges, aim) for row in by_number[there:]])
+    except (optuna.exceptions.OptunaError, SQLAlchemyError) as error:
+        reason = str(error.__cause__ or error).splitlines()[0][:200]
+        raise SweepError(
+            f"Optuna's study can't be kept in {path} ({reason}): see to the disk and who owns it"
+        ) from None
 
 
 def _ask(
