@@ -131,7 +131,10 @@ def run(
 def resume(
     directory: Dir,
     again: Annotated[
-        bool, typer.Option("--again", help="Let runs that failed go on, or begin, once more.")
+        bool,
+        typer.Option(
+            "--again", help="Let runs that failed, or that somebody stopped, go on or begin again."
+        ),
     ] = False,
     file: Annotated[
         Path | None,
@@ -162,7 +165,7 @@ def resume(
         if file is not None:
             sweep.grow(file, console.say)
         if again:
-            console.say(f"{sweep.try_again()} runs that failed are tried again")
+            console.say(f"{sweep.try_again()} runs that failed or were stopped are tried again")
         choice = _choice(sweep, broker, bind, port, advertise, tls)
         _lead(sweep, _with(asked, choice), console, as_json)
 

@@ -110,10 +110,15 @@ def _is_there(run: Trained, until: int | None) -> bool:
 
 
 def _value(tried: Tried, version: int, aim: Aim) -> float | None:
-    """What a point is worth at a version: the mean of its seeds', without those that failed."""
-    runs = [run for run in tried.runs if run.state != "failed"]
-    found = [so_far(run.curve, version, aim, run.state == "finished") for run in runs]
-    known = [value for value in found if value is not None]
-    if not runs:
-        return math.nan
-    return fmean(known) if len(known) == len(runs) else None
+    """What a point is worth at a version: the mean of its seeds', without those that failed, or
+    that a person stopped before it."""
+    known = []
+    for run in tried.runs:
+        if run.state == "failed":
+            continue
+        value = so_far(run.curve, version, aim, run.state == "finished")
+        if value is not None:
+            known.append(value)
+        elif not run.over:
+            return None
+    return fmean(known) if known else math.nan

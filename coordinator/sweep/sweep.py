@@ -164,8 +164,13 @@ class Sweep:
         self._store.keep(turn.tried.number, turn.run)
 
     def try_again(self) -> int:
-        """Let runs that failed go on, or begin: how many they are."""
-        again = [(each, run) for each in self.tried for run in each.runs if run.state == "failed"]
+        """Let runs that failed, or that a person stopped, go on, or begin: how many they are."""
+        again = [
+            (each, run)
+            for each in self.tried
+            for run in each.runs
+            if run.state in ("failed", "stopped")
+        ]
         for each, run in again:
             run.state, run.why = "pending", ""
             if not each.rungs or not any(each.rungs):

@@ -132,6 +132,29 @@ def test_all_runs_go_to_a_rung_before_any_goes_on() -> None:
     assert found == [(0, 1, 1), (1, 0, 1), (1, 1, 1)]
 
 
+def test_a_run_that_a_person_stopped_keeps_no_other_waiting() -> None:
+    """It counts where it was before that, and no further."""
+    stop = Stop(rule="halving", rungs=1)
+    points = [
+        tried(0, Trained(0, "stopped", "by the host", curve=curve(9.0)), rungs=(2,)),
+        tried(
+            1,
+            Trained(0, "running", curve=curve(6.0, 2.0)),
+            Trained(1, "stopped", "by the host", curve=curve(1.0, 9.0)),
+            rungs=(2,),
+        ),
+        tried(2, Trained(0, "running", curve=curve(5.0, 5.0)), rungs=(2,)),
+    ]
+    judged = verdicts(points, stop, FINAL)
+    assert judged == [Verdict(1), Verdict(1), Verdict(0, 0)]
+    assert [each.state(v) for each, v in zip(points, judged, strict=True)] == [
+        "stopped",
+        "running",
+        "stopped",
+    ]
+    assert [turn.run for turn in turns(points, judged)] == [points[1].runs[0]]
+
+
 def test_a_store_gives_back_what_it_was_given(tmp_path: Path) -> None:
     points = [tried(0, Trained(3), Trained(1), rungs=(4, 8)), tried(1, Trained(3), Trained(1))]
     with Store.create(tmp_path / "s", {"file": "text"}, points) as store:
@@ -236,6 +259,12 @@ def test_whoever_missed_the_target_is_worse_than_all_who_reached_it(tmp_path: Pa
     study = optuna.load_study(study_name="drawn", storage=f"sqlite:///{path}")
     assert [trial.value for trial in study.trials] == [1.0, math.inf, None]
     assert [trial.state.name for trial in study.trials] == ["COMPLETE", "COMPLETE", "FAIL"]
+
+
+def test_a_study_that_cannot_be_kept_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SweepError, match=r"study can't be kept in .*unable to open") as caught:
+        keep_study(tmp_path / "nowhere" / STORE, RANDOM, [], FINAL)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_small_space_comes_to_an_end() -> None:
