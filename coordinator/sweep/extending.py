@@ -22,6 +22,11 @@ def refuse_other(before: SweepFile, after: SweepFile) -> None:
             )
     if (before.sampled == "tpe") != (after.sampled == "tpe"):
         raise SweepError(f"--file has sampler = {after.sampled!r}, the sweep {before.sampled!r}")
+    if after.sampled == "tpe" and before.random != after.random:
+        raise SweepError(
+            "--file has another `random` than the sweep, whose sampler = 'tpe' learns from all "
+            "that it drew: give it more `points` or seeds, or a new sweep another --dir"
+        )
     if gone := [seed for seed in before.all_seeds if seed not in after.all_seeds]:
         raise SweepError(
             f"--file leaves out the seed {gone[0]}, which the sweep has: give it back, and more"

@@ -166,3 +166,17 @@ def test_a_sweep_grows_by_points_and_seeds_alone(text: str) -> None:
     with pytest.raises(SweepError) as caught:
         refuse_other(before, read(text))
     assert OTHER[text] in str(caught.value)
+
+
+def test_what_tpe_draws_from_stays_the_same() -> None:
+    text = (
+        BASE + 'sampler = "{}"\npoints = {}\n[random]\nstrategy.sigma = {{ uniform = [0, {}] }}\n'
+    )
+    for sampler in ("tpe", "random"):
+        before = read(text.format(sampler, 3, 1) + BUDGET)
+        refuse_other(before, read(text.format(sampler, 4, 1) + BUDGET))
+    refuse_other(before, read(text.format("random", 3, 2) + BUDGET))
+    with pytest.raises(SweepError, match="another `random` than the sweep, whose sampler = 'tpe'"):
+        refuse_other(
+            read(text.format("tpe", 3, 1) + BUDGET), read(text.format("tpe", 3, 2) + BUDGET)
+        )
