@@ -11,6 +11,7 @@ import msgspec
 from coordinator.directory import spec_in
 from coordinator.sweep.file import SweepError
 from coordinator.sweep.report import Row
+from coordinator.sweep.trained import has_begun
 from protocol import spec as run_spec
 from protocol.figures import shown
 
@@ -34,10 +35,11 @@ def spec_of(sweep: Sweep, named: str | None) -> str:
                 f"--point {named[:60]!r}: {sweep.directory} has no such point; shoal sweep status "
                 "lists them"
             )
-    found = sweep.directory_of(row.point, row.seeds[0])
-    if not (found / "spec.toml").exists():
+    runs = (sweep.directory_of(row.point, seed) for seed in row.seeds)
+    begun = next((run for run in runs if has_begun(run)), None)
+    if begun is None:
         raise SweepError(f"point {row.point} was not begun ({row.why or row.state}): take another")
-    spec = msgspec.structs.replace(spec_in(found), name=sweep.said.name)
+    spec = msgspec.structs.replace(spec_in(begun), name=sweep.said.name)
     text = run_spec.to_toml(spec)
     if spec.policy.kind == "module":  # its first parameters are made anew
         text = re.sub(r"^initial(isation|_digest) = .*\n", "", text, flags=re.MULTILINE)

@@ -58,7 +58,8 @@ def text(value: Any) -> str:
     """A value for people."""
     if isinstance(value, float):
         return f"{value:.6g}"
-    return value if isinstance(value, str) else json.dumps(value, default=str)
+    plain = isinstance(value, str) and value.isprintable()  # lines stay lines
+    return str(value) if plain else json.dumps(value, default=str)
 
 
 def nested(settings: Settings) -> dict[str, Any]:

@@ -104,5 +104,9 @@ def test_points_that_are_the_same_count_once() -> None:
     ]
 
 
+def test_what_is_said_of_a_point_is_one_line() -> None:
+    assert point({"a": "two\nlines", "b": "straße"}).label == 'a="two\\nlines" b=straße'
+
+
 def test_settings_become_tables() -> None:
     assert nested({"a.b": 1, "a.c.d": [2], "e": 3}) == {"a": {"b": 1, "c": {"d": [2]}}, "e": 3}
