@@ -93,10 +93,14 @@ class Runner:
                 loop.remove_signal_handler(number)
 
     def pause(self, reason: str) -> None:
-        """Stop leading: workers keep what they have, and wait for whoever goes on with the runs."""
-        self._paused = self._paused or reason
-        for led in self._led.values():
-            led.end(self._paused, waits=True)
+        """Stop leading: workers keep what they have, and wait for whoever goes on with the runs.
+        Asked once more, in whatever they are: `resume` goes on as after a kill."""
+        again, self._paused = bool(self._paused), self._paused or reason
+        for task, led in self._led.items():
+            if again:
+                task.cancel()
+            else:
+                led.end(self._paused, waits=True)
 
     async def _run(self) -> bool:
         sweep, asked = self._sweep, self._asked
@@ -132,18 +136,23 @@ class Runner:
 
     async def _see_through(self, place: Place) -> None:
         telling = Telling(self._say, self._counted)
+        # A host that was killed has not kept how far they came.
+        await asyncio.to_thread(self._sweep.look_at_runs)
         while True:
             await asyncio.to_thread(self._sweep.draw)
             self._judge()
             self._fill(place)
             if not self._led:
-                return
+                if self._paused or self._sweep.over:
+                    return
+                continue  # the points that were drawn last can't be trained
             done, _ = await asyncio.wait(
                 self._led, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED
             )
             for task in done:
                 del self._led[task]
-                task.result()
+                if not task.cancelled():
+                    task.result()
                 self._ended += 1
                 if self._ended % CLEANED_EVERY == 0:
                     look_at_all_again()
