@@ -54,7 +54,6 @@ class Maker:
         progress: Progress,
         *,
         decide: Callable[[Event], None],
-        beat: Callable[[], None],
         on_update: Callable[[Progress], None],
         say: Callable[[str], None],
         over: asyncio.Event,
@@ -81,7 +80,6 @@ class Maker:
         self._wire = wire
         self._amending = amending
         self._decide = decide
-        self._beat = beat
         self._on_update = on_update
         self._say = say
         self._over = over
@@ -125,7 +123,6 @@ class Maker:
         self._voice.update(payload)
         self._amending.carried(changes, before.amended, before.version)
         self._decide(self._updated(made))
-        self._beat()
         self._count(made.update.episodes, made.update.steps)
         self._tallies.used(
             closed.contributions, self._spec.members_per_direction, self._labels(closed)

@@ -253,7 +253,6 @@ class Server:
             self._amending,
             self.progress,
             decide=self._decide,
-            beat=self._beat,
             on_update=on_update,
             say=self._say,
             over=self._over,

@@ -73,11 +73,13 @@ class Snapshots:
     One thread at a time may write; any number may read.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, lasting: bool = True) -> None:
+        """`lasting`: whether they must be there still after the machine loses its power."""
         self.directory = directory
+        self._lasting = lasting
 
     def freeze(self, state: State, known: Proof | None = None) -> Frozen:
-        """Keep a state: on disk and synced when this returns, or not there at all.
+        """Keep a state: on disk, and there to last, when this returns, or not there at all.
 
         `known`: its proof, where somebody made it already: hashing takes long. Raises
         `FrozenError`.
@@ -124,9 +126,11 @@ class Snapshots:
                     else:
                         file.writelines(chunks)
                     file.flush()
-                    os.fsync(file.fileno())
+                    if self._lasting:
+                        os.fsync(file.fileno())
                 partial.replace(path)
-            sync_directory(self.directory)
+            if self._lasting:
+                sync_directory(self.directory)
         except OSError as error:
             raise FrozenError(
                 f"can't keep the snapshot {path}: {error.strerror or error}: see to the disk"

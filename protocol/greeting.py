@@ -47,6 +47,8 @@ class Greeting:
     Whoever extends it judges announcements, and says who leads.
 
     Attributes:
+        worker: how topics name the key of this session.
+        peer: this session as one topic level.
         led: the announcement that holds, None before there is any.
         invite: the token of one, where we were given it; it is shown to nobody.
     """
@@ -58,25 +60,20 @@ class Greeting:
         self.session = session
         self.led: Announcement | None = None
         self.invite = ""
+        self.worker = identity.worker
+        self.peer = topics.peer(self.worker, session)
+        self._topics: dict[Callable[[str, str, str], str], str] = {}
         self._identity = identity
         self._entropy = entropy
         self._hellos: dict[bytes, SessionKeys] = {}
         self._key: bytes | None = None
         self._life = 0
 
-    @property
-    def worker(self) -> str:
-        """How topics name the key of this session."""
-        return self._identity.worker
-
-    @property
-    def peer(self) -> str:
-        """This session as one topic level."""
-        return topics.peer(self.worker, self.session)
-
     def topic(self, kind: Callable[[str, str, str], str]) -> str:
         """The session's topic of a kind, for example `topics.request`."""
-        return kind(self.run, self.worker, self.session)
+        if (topic := self._topics.get(kind)) is None:
+            topic = self._topics[kind] = kind(self.run, self.worker, self.session)
+        return topic
 
     @property
     def agreed(self) -> bool:

@@ -8,12 +8,13 @@ rebuilt from the run's log, one half of each batch each, in one job; only their 
 not that of who feeds them. So they play the same episodes step by step, with no message, update or
 hash beside. Nothing evaluates the centre in either, since the run has no target.
 
-Pool and alone take turns on the same cores, a version each: as soon as an update is told of, the
-whole pool is stopped, the processes alone evaluate the batch that the pool is about to begin, and
-the pool goes on. Each core has one worker of the pool and one process alone pinned to it, and
-neither ever shares the core with the other. Whatever slows this machine for longer than a version,
-a clock that drops or somebody else's load, slows both alike. Each version is a pair of CPU times
-for the same work; the ratio is that of their sums, with an interval from a bootstrap over versions
+Pool and alone take turns on the same cores, some versions each: as soon as the last update of a
+turn is told of, the whole pool is stopped, the processes alone evaluate the batches that the pool
+has had, and the pool goes on. Each core has one worker of the pool and one process alone pinned to
+it, and neither ever shares the core with the other. A turn is about half a second: whatever slows
+this machine for longer, a clock that drops or somebody else's load, slows both alike, and what both
+lose as they begin in caches that the other has filled is little. Each turn is a pair of CPU times
+for the same work; the ratio is that of their sums, with an interval from a bootstrap over turns
 and, where `--rounds` starts everything anew several times, over rounds.
 
     python -m scripts.bench_overhead CartPole-v1
@@ -69,22 +70,25 @@ CPUCLOCK_SCHED = 2
 
 @dataclass(frozen=True)
 class Case:
-    """A run that is long enough to count: flags, updates before it counts, and how many count."""
+    """A run that is long enough to count: flags, updates before it counts, how many count, and how
+    many of these a turn has."""
 
     environment: str
     flags: tuple[str, ...]
     warm: int
     counted: int
+    turn: int
     preset: str | None = None
 
 
 CASES = {
-    "CartPole-v1": Case("CartPole-v1", ("--population", "512"), 14, 12),
+    "CartPole-v1": Case("CartPole-v1", ("--population", "512"), 14, 24, 6),
     "HalfCheetah-v5": Case(
         "HalfCheetah-v5",
         ("--population", "64", "--normalize", "--policy", "linear"),
         2,
         8,
+        1,
         preset="none",
     ),
 }
@@ -118,9 +122,12 @@ class Spent:
         return Spent(*(a - b for a, b in zip(_values(self), _values(other), strict=True)))
 
 
+NOTHING = Spent(0, 0.0)
+
+
 @dataclass(frozen=True)
 class Round:
-    """What each version cost in the two ways: in the pool, or else alone, and alone."""
+    """What each turn cost in the two ways: in the pool, or else alone, and alone."""
 
     ours: list[Spent]
     alone: list[Spent]
@@ -145,6 +152,13 @@ def pin(pids: Iterable[int], core: int) -> None:
     for pid in pids:
         for thread in Path(f"/proc/{pid}/task").iterdir():
             os.sched_setaffinity(int(thread.name), {core})
+
+
+def turns(case: Case) -> list[range]:
+    """The versions of each turn that counts."""
+    end = case.warm + case.counted
+    begins = range(case.warm, end, case.turn)
+    return [range(begin, min(begin + case.turn, end)) for begin in begins]
 
 
 def cores() -> list[int]:
@@ -185,6 +199,11 @@ class Alone:
         spec = self.past.spec
         steps = await evaluate(self.processes, spec, self.state, spec.directions)
         return Spent(steps, sum(map(cpu_seconds, self.pids)) - before)
+
+    async def batches(self, versions: Iterable[int]) -> Spent:
+        """What the batches of several versions cost."""
+        spent = [await self.batch(version) for version in versions]
+        return sum(spent, NOTHING)
 
 
 async def evaluate(processes: list[Evaluators], spec: RunSpec, state: State, count: int) -> int:
@@ -293,17 +312,16 @@ async def with_pool(case: Case, run_dir: Path, extra: list[str]) -> Round:
             async with Alone.started(past) as alone:
                 await alone.batch(case.warm - SETTLING)  # begins with what it has to load
                 pool.signal(signal.SIGCONT)
-                before: Spent | None = None
-                for version in range(case.warm, case.warm + case.counted + 1):
-                    made = await pool.reach(version)
+                made = await pool.reach(case.warm)
+                before = pool.spent(made["env_steps"])
+                for turn in turns(case):
+                    made = await pool.reach(turn.stop)
                     now = pool.spent(made["env_steps"])
-                    if before is not None:
-                        found.ours.append(now - before)
+                    pool.signal(signal.SIGSTOP)
+                    found.ours.append(now - before)
+                    found.alone.append(await alone.batches(turn))
+                    pool.signal(signal.SIGCONT)
                     before = now
-                    if version < case.warm + case.counted:
-                        pool.signal(signal.SIGSTOP)
-                        found.alone.append(await alone.batch(version))
-                        pool.signal(signal.SIGCONT)
     return found
 
 
@@ -316,9 +334,9 @@ async def with_itself(case: Case, run_dir: Path, extra: list[str]) -> Round:
         async with Alone.started(past) as one, Alone.started(past) as other:
             for way in (one, other):
                 await way.batch(case.warm - SETTLING)
-            for version in range(case.warm, case.warm + case.counted):
-                found.ours.append(await one.batch(version))
-                found.alone.append(await other.batch(version))
+            for turn in turns(case):
+                found.ours.append(await one.batches(turn))
+                found.alone.append(await other.batches(turn))
     return found
 
 
@@ -329,9 +347,8 @@ def _values(spent: Spent) -> tuple[Any, ...]:
 def summary(case: Case, same: bool, rounds: list[Round]) -> dict[str, Any]:
     """The figures of one environment."""
     found: Ratio = ratio([one.pairs for one in rounds])
-    nothing = Spent(0, 0.0)
-    ours = sum((spent for one in rounds for spent in one.ours), nothing)
-    alone = sum((spent for one in rounds for spent in one.alone), nothing)
+    ours = sum((spent for one in rounds for spent in one.ours), NOTHING)
+    alone = sum((spent for one in rounds for spent in one.alone), NOTHING)
     per_million = {
         kind: round(1e6 * seconds / ours.steps, 3)
         for kind, seconds in asdict(ours).items()
@@ -342,7 +359,7 @@ def summary(case: Case, same: bool, rounds: list[Round]) -> dict[str, Any]:
         "environment": case.environment,
         "compared": "alone with alone" if same else "pool with alone",
         "rounds": len(rounds),
-        "versions": sum(len(one.ours) for one in rounds),
+        "turns": sum(len(one.ours) for one in rounds),
         "ratio": round(found.value, 4),
         "interval": [round(found.low, 4), round(found.high, 4)],
         "of_rounds": [round(ratio([one.pairs]).value, 4) for one in rounds],
@@ -368,9 +385,7 @@ def measure(case: Case, rounds: int, same: bool, extra: list[str]) -> dict[str, 
             done.append(asyncio.run(compare(case, Path(directory) / "run", extra)))
         pairs = done[-1].pairs
         each = " ".join(f"{pair.first / pair.second:.3f}" for pair in pairs)
-        print(
-            f"{case.environment} {number}: {ratio([pairs]).value:.4f}; versions {each}", flush=True
-        )
+        print(f"{case.environment} {number}: {ratio([pairs]).value:.4f}; turns {each}", flush=True)
     return summary(case, same, done)
 
 

@@ -101,6 +101,11 @@ class Sharing:
             queued.tag = max(queued.tag, self._virtual - self.credit / queued.weight)
         queued.at_hand = tasks
 
+    def offered(self, run: str) -> int:
+        """How many tasks of a run could begin as far as is known."""
+        queued = self._runs.get(run)
+        return 0 if queued is None else queued.at_hand
+
     def begin(self) -> str:
         """The run of which a task begins now, which counts as begun; empty where none may."""
         run = self._next()

@@ -38,6 +38,8 @@ class Turns:
 
     def offer(self, run: str, tasks: int) -> None:
         """So many tasks of a run could begin."""
+        if tasks == self.sharing.offered(run):
+            return  # nobody's turn has come by that, and this is asked all the time
         self._look()
         self.sharing.offer(run, tasks)
         self._deal()

@@ -87,7 +87,7 @@ class Upload:
         from protocol.frozen import FrozenError, Snapshots
 
         try:
-            snapshots = Snapshots(self._scratch.make())
+            snapshots = Snapshots(self._scratch.make(), lasting=False)
             if isinstance(job, Freeze):
                 return snapshots.freeze(job.state)
             return snapshots.keep(job.version, job.data)

@@ -206,9 +206,9 @@ class Evaluators:
             self._send(pipe.frame(pipe.Drop(version)))
 
     def _send(self, frame: bytes) -> None:
-        """Tell all children something."""
+        """Tell all children something, before the next part that they get."""
         for child in self._children:
-            child.send(frame)
+            child.send_soon(frame)
 
     async def evaluate(
         self, job: EvaluationJob, on_evaluated: Callable[[Evaluation], None]
@@ -413,7 +413,7 @@ class Evaluators:
         trial = max(0, tried - 1)
         child.send(pipe.frame(msgspec.structs.replace(self._configure, trial=trial)))
         for frame in self._thetas.frames:
-            child.send(frame)
+            child.send_soon(frame)
 
     def _patience_with(self, child: Child) -> float:
         return self.patience if child.ready else STARTS_LONGER * self.patience
@@ -445,6 +445,7 @@ class Evaluators:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             for child in self._children:
+                child.flush()
                 self._weigh(child)
                 self._await_word(child)
             moment = _now()

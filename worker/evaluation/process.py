@@ -84,6 +84,7 @@ class Child:
         self._given_up = ""
         self._meter = Meter(process.pid)
         self._weighed = -math.inf
+        self._unsent: list[bytes] = []
         self._requests, self._replies, self._errors = process.stdin, process.stdout, process.stderr
         self._last_words = b""
         self._ended_by_us = False
@@ -122,7 +123,19 @@ class Child:
 
     def send(self, frame: bytes) -> None:
         """Send a frame; it is lost where the process is gone, as `hear` will tell."""
-        self._requests.write(frame)
+        self.send_soon(frame)
+        self.flush()
+
+    def send_soon(self, frame: bytes) -> None:
+        """Send a frame together with the next one, or at the next `flush`: each that goes alone
+        interrupts the process."""
+        self._unsent.append(frame)
+
+    def flush(self) -> None:
+        """Send what waits."""
+        if self._unsent:
+            self._requests.write(b"".join(self._unsent))
+            self._unsent.clear()
 
     async def hear(self, run_spec: RunSpec) -> pipe.Reply:
         """The next reply, no longer than it can be for what is in hand by then. Raises `Lost`."""

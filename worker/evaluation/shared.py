@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import mmap
 import os
 import sys
@@ -41,7 +42,7 @@ class Shared:
         """
         octets = np.ascontiguousarray(theta, dtype=np.float32).view(np.uint8).data
         self.size = theta.size
-        if sys.platform == "linux" and not named and Path("/proc/self/fd").exists():
+        if sys.platform == "linux" and not named and _sees_open_files():
             number = os.memfd_create("shoal-theta", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             self.close = weakref.finalize(self, _close, number, "")
             self.path = f"/proc/{os.getpid()}/fd/{number}"
@@ -74,6 +75,12 @@ def mapped(path: str, inode: int, size: int) -> NDArray[np.float32]:
             raise OSError(errno.EIO, f"{found.st_size:,} bytes where {4 * size:,} were", path)
         memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     return np.frombuffer(memory, dtype=np.float32)
+
+
+@functools.cache
+def _sees_open_files() -> bool:
+    """Whether what a process has open has a path."""
+    return Path("/proc/self/fd").exists()
 
 
 def _fill(number: int, octets: memoryview) -> None:
