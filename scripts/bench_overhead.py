@@ -85,14 +85,19 @@ CASES = {
     "CartPole-v1": Case("CartPole-v1", ("--population", "512"), 14, 24, 6),
     "HalfCheetah-v5": Case(
         "HalfCheetah-v5",
-        ("--population", "64", "--normalize", "--policy", "linear"),
+        (
+            *("--population", "64", "--normalize", "--policy", "linear"),
+            *("--set", "pool.copies=0"),
+        ),
         2,
         8,
         1,
         preset="none",
     ),
 }
-"""HalfCheetah with the linear policy and the normaliser of Mania et al. 2018 (ARS)."""
+"""HalfCheetah with the linear policy and the normaliser of Mania et al. 2018 (ARS). While the pool
+is stopped for seconds its clock runs on, and what is at work looks overdue: without that setting
+copies of it would be evaluated."""
 
 
 @dataclass(frozen=True)
