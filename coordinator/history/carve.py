@@ -65,8 +65,11 @@ class Carved:
             return
         (count,) = struct.unpack_from(">H", page, header + 3)
         places = header + _LEAF_HEADER
-        for index in range(min(count, (len(page) - places) // 2)):
-            (place,) = struct.unpack_from(">H", page, places + 2 * index)
+        most = min(count, (len(page) - places) // 2)
+        # What is no such leaf has mostly zeros there, and the same numbers over and over.
+        for place in dict.fromkeys(struct.unpack_from(f">{most}H", page, places)):
+            if place < places:
+                continue
             try:
                 size, after = _varint(page, place)
                 rowid, after = _varint(page, after)
