@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import monotonic as now  # it stands still while the machine sleeps, as evaluation does
 
-from protocol.clock import now
 from worker.sharing import Sharing
 
 Begin = Callable[[], bool]
