@@ -22,6 +22,8 @@ MODULE = "worker.stream_frames"
 MOST_WATCHERS = 8
 LINGER_SECONDS = 3.0
 """After who watched last: pages come back at once where they are loaded anew."""
+SILENT_SECONDS = 300.0
+"""Without a word after which a process hangs: on the busiest machine it begins in less."""
 REST_SECONDS = 30.0
 """Between the end of a process and the next one: what can't be shown now rarely can soon."""
 END_SECONDS = 2.0
@@ -49,6 +51,7 @@ class Film:
         self._next = asyncio.Event()
         self._running: asyncio.Task[None] | None = None
         self._left_at = 0.0
+        self._heard_at = 0.0
         self._closed = False
 
     @property
@@ -109,19 +112,27 @@ class Film:
         )
 
     async def _hear(self, process: Process) -> None:
-        """What the process says, until it ends or nobody watches."""
+        """What the process says, until it ends, is silent for too long or nobody watches."""
         assert process.stdout is not None
+        hearing = asyncio.create_task(self._take_all(process.stdout))
+        try:
+            while self._is_wanted() and not hearing.done():
+                await asyncio.wait({hearing}, timeout=1.0)
+                if self._clock() - self._heard_at > SILENT_SECONDS:
+                    self.news = {"error": f"the process that plays hung for {SILENT_SECONDS:.0f} s"}
+                    return
+        finally:
+            hearing.cancel()
+            await asyncio.gather(hearing, return_exceptions=True)
+
+    async def _take_all(self, said: asyncio.StreamReader) -> None:
         with contextlib.suppress(asyncio.IncompleteReadError):
-            while self._is_wanted():
-                try:
-                    async with asyncio.timeout(1.0):
-                        head = await process.stdout.readexactly(HEAD.size)
-                except TimeoutError:
-                    continue
-                kind, size = HEAD.unpack(head)
+            while True:
+                self._heard_at = self._clock()
+                kind, size = HEAD.unpack(await said.readexactly(HEAD.size))
                 if size > LARGEST:
                     return
-                self._take(kind, await process.stdout.readexactly(size))
+                self._take(kind, await said.readexactly(size))
 
     def _take(self, kind: bytes, body: bytes) -> None:
         if kind == FRAME:

@@ -107,3 +107,26 @@ async def test_a_process_that_says_too_much_is_ended(
     watching.cancel()
     await asyncio.gather(watching, return_exceptions=True)
     await shown.close()
+
+
+async def test_a_process_that_hangs_within_a_frame_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "stuck.py").write_text(
+        "import sys, time\n"
+        "from protocol.film import FRAME, HEAD\n"
+        "sys.stdout.buffer.write(HEAD.pack(FRAME, 1000) + b'half')\n"
+        "sys.stdout.buffer.flush()\n"
+        "time.sleep(1000)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{Path(film.__file__).parents[2]}")
+    monkeypatch.setattr(film, "MODULE", "stuck")
+    monkeypatch.setattr(film, "SILENT_SECONDS", 1.0)
+    shown = Film(tmp_path, ())
+    watching = asyncio.ensure_future(anext(shown.frames(), None))
+    async with asyncio.timeout(DEADLINE):
+        while "error" not in shown.news or players(tmp_path):
+            await asyncio.sleep(0.05)
+    assert "hung" in shown.news["error"]
+    await shown.close()
+    await watching
