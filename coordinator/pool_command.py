@@ -138,7 +138,10 @@ def _line(worker: str, record: dict[str, Any], trusted: bool) -> dict[str, Any]:
 
 def _table(told: list[dict[str, Any]]) -> str:
     if not told:
-        return "nothing is known of any worker: none returned anything that was compared"
+        return (
+            "nothing is known of any worker: none returned anything that was compared yet. Who is "
+            "here is told by the host's screen and by its dashboard"
+        )
     rows = [list(COLUMNS)]
     for line in told:
         rows.append([_cell(line, column) for column in COLUMNS])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from coordinator.pool.confidence import margin
@@ -134,10 +135,15 @@ def events(history: History, width: int, height: int, plain: bool) -> list[Text]
     parts = [
         part
         for line in last
-        for part in wrap(harmless(line, plain), max(20, width), subsequent_indent="    ")
+        for part in _wrapped(harmless(line, plain), width)
     ]
     lines = [row(width, (part, "")) for part in parts[-height:]] if height > 0 else []
     return lines + [row(width)] * (height - len(lines))
+
+
+def _wrapped(line: str, width: int) -> list[str]:
+    """The line in rows of at most so many cells, of which some characters take two."""
+    return wrap(line, max(20, width - (cell_len(line) - len(line))), subsequent_indent="    ")
 
 
 def title(words: str, width: int, plain: bool) -> Text:

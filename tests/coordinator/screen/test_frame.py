@@ -142,6 +142,13 @@ def test_an_event_that_is_too_long_goes_on_below() -> None:
     assert " ".join(text.split()).count("joined and") == 12
 
 
+def test_nothing_of_an_event_in_wide_characters_is_cut() -> None:
+    said = history()
+    said.tell("机器 加入 " * 20)
+    text = shown(frame(Scene(overview(), said, 9.0), 80, 40, False))
+    assert text.count("机器") == text.count("加入") == 20
+
+
 def test_all_lines_go_to_what_is_there() -> None:
     for height in range(1, 90):
         for workers in (0, 1, 5, 1000):
