@@ -142,8 +142,10 @@ def events(history: History, width: int, height: int, plain: bool) -> list[Text]
 
 
 def _wrapped(line: str, width: int) -> list[str]:
-    """The line in rows of at most so many cells, of which some characters take two."""
-    return wrap(line, max(20, width - (cell_len(line) - len(line))), subsequent_indent="    ")
+    """The harmless line in rows of at most so many cells, of which some characters take two."""
+    widened = "".join(character + "\0" * (cell_len(character) - 1) for character in line)
+    rows = wrap(widened, max(20, width), subsequent_indent="    ")
+    return [part.replace("\0", "") for part in rows]
 
 
 def title(words: str, width: int, plain: bool) -> Text:
