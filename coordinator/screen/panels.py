@@ -132,11 +132,7 @@ def workers(views: Sequence[WorkerView], width: int, height: int, plain: bool) -
 def events(history: History, width: int, height: int, plain: bool) -> list[Text]:
     """The last lines, the newest at the bottom; who is too long goes on below."""
     last = list(history.events)[-height:] if height > 0 else []
-    parts = [
-        part
-        for line in last
-        for part in _wrapped(harmless(line, plain), width)
-    ]
+    parts = [part for line in last for part in _wrapped(harmless(line, plain), width)]
     lines = [row(width, (part, "")) for part in parts[-height:]] if height > 0 else []
     return lines + [row(width)] * (height - len(lines))
 
