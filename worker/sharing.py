@@ -13,7 +13,7 @@ from dataclasses import dataclass
 AT_WORK = 2
 """Tasks of a run that are with the evaluation processes while others wait: the last episodes of
 one, and the next."""
-CREDIT = 2.0
+CREDIT = 8.0
 """Turns that a run may lag behind and catch up with after it had no task at hand: between two
 updates every run has none for a moment, and somebody else's turn."""
 FORGET = 0.9
