@@ -57,7 +57,8 @@ class Sharing:
         self._longest = 0.0
         """core-seconds of the longest turn lately"""
         self._virtual = 0.0
-        """the tag of who began a task last"""
+        """the least tag of those who had a task at hand as one began last: whoever keeps its turn
+        may be far ahead of it"""
         self._switch = 0.0
         """core-seconds that a change of turns takes"""
 
@@ -116,7 +117,8 @@ class Sharing:
             self._longest = max(self._in_turn, FORGET * self._longest)
             self._in_turn = 0.0
         self._turn = run
-        self._virtual = max(self._virtual, queued.tag)
+        tags = [each.tag for each in self._runs.values() if each.at_hand and each.weight]
+        self._virtual = max(self._virtual, min(tags))
         self._at_work += 1
         queued.at_hand -= 1
         return run

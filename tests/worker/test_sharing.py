@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from protocol.errors import ShoalError
@@ -82,6 +82,56 @@ def test_runs_that_always_have_tasks_get_their_shares_within_a_quantum(
         for other, weight_of_other in zip(runs, weights, strict=True):
             apart = had[one] / weight - had[other] / weight_of_other
             assert apart <= at_once * (1.0 / weight + 1.0 / weight_of_other) + 1e-6
+
+
+@given(
+    st.lists(WEIGHTS, min_size=3, max_size=6),
+    st.lists(COSTS, min_size=20, max_size=200),
+    st.integers(1, 8),
+    st.integers(0, 100),
+    st.booleans(),
+)
+@example([1.0, 10.0, 0.1], [0.05] * 150, 2, 5, False)
+@example([1.0, 10.0, 0.1], [0.05] * 150, 2, 5, True)
+def test_who_comes_or_comes_back_has_its_share_from_then_on(
+    weights: list[float], costs: list[float], cores: int, moment: int, known: bool
+) -> None:
+    """Whoever has the turn at that moment, and however small its weight: it owes nothing."""
+    work = machine(weights, cores)
+    late, *others = list(work.held)
+    if not known:
+        work.sharing.leave(late)
+    for run in others:
+        work.gives(run, 2 * AT_WORK)
+    before = dict.fromkeys(work.held, 0.0)
+    for number, seconds in enumerate(costs):
+        if number == min(moment, len(costs) - 1):
+            if not known:
+                work.sharing.join(late, weights[0])
+            work.gives(late, 2)
+            before = {run: work.sharing.had(run) for run in work.held}
+        done = work.works(seconds)
+        work.gives(done, work.held[done] + 1)
+    at_once = work.sharing.quantum + AT_WORK * cores * max(costs)
+    had = {run: work.sharing.had(run) - before[run] for run in work.held}
+    for run, weight in zip(others, weights[1:], strict=True):
+        behind = had[run] / weight - had[late] / weights[0]
+        assert behind <= at_once * (1.0 / weight + 1.0 / weights[0]) + 1e-6
+
+
+@pytest.mark.parametrize("credit", [1, AT_WORK, 2 * AT_WORK])
+def test_a_small_share_is_no_larger_where_others_have_no_task_at_hand_for_a_moment(
+    credit: int,
+) -> None:
+    """While all that they hold is at work, or one is done and the next not here."""
+    work = machine([10.0, 0.1])
+    for run in work.held:
+        work.gives(run, credit)
+    for _ in range(20_000):
+        done = work.works(0.05)
+        work.gives(done, work.held[done] + 1)
+    small = work.sharing.had("run1") / (work.sharing.had("run0") + work.sharing.had("run1"))
+    assert small == pytest.approx(0.1 / 10.1, rel=0.05)
 
 
 ARRIVALS = st.lists(
