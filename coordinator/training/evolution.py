@@ -66,6 +66,11 @@ class Evolution:
         """
         if parameters is None and _names_nothing(spec, settings):
             parameters = settings.pop("parameters", None)
+            if parameters is None:
+                raise ShoalError(
+                    "nothing says which parameters there are: give their number after the spec, "
+                    "Evolution(None, 10), or an environment's id, whose policy has them"
+                )
         theta = None if parameters is None else _parameters(parameters)
         if theta is not None and _names_nothing(spec, settings):
             own: dict[str, Any] = {"name": "evolution", "objective": _objective(theta.size)}

@@ -139,8 +139,8 @@ def test_any_finite_returns_make_an_update_or_are_refused(returns: list[float]) 
 @pytest.mark.parametrize(
     ("given", "rule"),
     [
-        (lambda: Evolution(), "names no environment"),
-        (lambda: Evolution(SMALL), "names no environment"),
+        (lambda: Evolution(), r"nothing says .* Evolution\(None, 10\)"),
+        (lambda: Evolution(SMALL), "nothing says which parameters"),
         (lambda: Evolution(SMALL, 0), "parameters=0: must be from 1"),
         (lambda: Evolution(SMALL, "ten"), "must be real numbers"),
         (lambda: Evolution(SMALL, [[1.0]]), r"parameters of shape \(1, 1\)"),
