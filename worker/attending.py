@@ -134,6 +134,7 @@ class Attending:
 
     def view(self) -> View:
         """All of them as one."""
+        self._turns.look()
         sharing = self._turns.sharing
         views = {run: member.view() for run, member in self.members.items()}
         runs = tuple(

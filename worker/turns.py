@@ -23,15 +23,21 @@ class Turns:
         self._changed: float | None = None
         """when the turn went to another run, none of whose tasks has come to a process yet"""
 
+    def look(self) -> None:
+        """Book what the run at work has had until now."""
+        moment = now()
+        self.sharing.passed(moment - self._looked)
+        self._looked = moment
+
     def join(self, run: str, weight: float, begin: Begin) -> None:
         """A run takes part from now on."""
-        self._look()
+        self.look()
         self._begins[run] = begin
         self.sharing.join(run, weight)
 
     def leave(self, run: str) -> None:
         """A run takes part no more."""
-        self._look()
+        self.look()
         self._begins.pop(run, None)
         self.sharing.leave(run)
         self._deal()
@@ -40,13 +46,13 @@ class Turns:
         """So many tasks of a run could begin."""
         if tasks == self.sharing.offered(run):
             return  # nobody's turn has come by that, and this is asked all the time
-        self._look()
+        self.look()
         self.sharing.offer(run, tasks)
         self._deal()
 
     def ended(self, run: str) -> None:
         """A task of a run is evaluated, or given up."""
-        self._look()
+        self.look()
         self.sharing.ended(run)
         self._deal()
 
@@ -55,11 +61,6 @@ class Turns:
         if self._changed is not None:
             self.sharing.switched(now() - self._changed)
             self._changed = None
-
-    def _look(self) -> None:
-        moment = now()
-        self.sharing.passed(moment - self._looked)
-        self._looked = moment
 
     def _deal(self) -> None:
         """Begin whatever may; what is offered meanwhile is dealt with here too."""

@@ -192,6 +192,25 @@ async def test_a_pause_is_of_all_runs_and_said_once_a_policy_of_one(broker: Mosq
             assert text == f"version 0 of {alpha}" and data
 
 
+async def test_what_a_run_had_is_told_while_its_task_is_at_work(broker: Mosquitto) -> None:
+    async with (
+        several(broker, "alpha", "beta") as (alpha, beta),
+        volunteering(broker.url) as (daemon, _, _),
+    ):
+        for coordinator in (alpha, beta):
+            await has_welcomed(coordinator)
+            await evaluates(coordinator)
+        run = alpha.host.run
+
+        def had() -> float:
+            return next(each.core_seconds for each in daemon.view().runs if each.run == run)
+
+        before, work = had(), daemon.members[run].session.workload
+        assert work is not None
+        alpha.tell(alpha.host.task(first=4, count=4096))
+        await alpha.until(lambda: bool(work.leases.running) and had() > before)
+
+
 async def test_a_run_that_is_over_begins_no_task_more_and_its_processes_are_kept(
     broker: Mosquitto,
 ) -> None:
