@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import sys
@@ -195,6 +196,8 @@ class Evaluator:
         self.parts.clear()
         if lanes is not None:
             lanes.close()
+            del lanes
+            gc.collect()  # environments hold one another, and little that is made from now on
 
     def keep(self, request: pipe.Theta) -> None:
         """Keep a version's parameters, unless they are dropped already."""
