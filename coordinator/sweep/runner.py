@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +22,6 @@ from coordinator.sweep.planning import Turn, turns
 from coordinator.sweep.sweep import Sweep
 from coordinator.sweep.telling import Counted, Telling
 from protocol.address import join_line
-from protocol.clock import now
 from protocol.command import hangups
 from protocol.errors import ShoalError
 from protocol.identity import Identity
@@ -158,7 +158,7 @@ class Runner:
                     look_at_all_again()
             if self._asked.workers or self._counted.episodes:  # somebody can evaluate something
                 for led in self._led.values():
-                    led.look(now())
+                    led.look(time.monotonic())  # which stands still while this machine sleeps
             telling.look(self._sweep.tried, self._verdicts, len(self._led))
 
     def _few(self) -> bool:

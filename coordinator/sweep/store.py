@@ -16,6 +16,7 @@ from coordinator.sweep.file import SweepError
 from coordinator.sweep.measures import Evaluation
 from coordinator.sweep.planning import Trained, Tried
 from coordinator.sweep.points import Point
+from protocol.disk import sync_directory
 
 STORE = "sweep.sqlite"
 LOCK = "sweep.lock"
@@ -55,7 +56,7 @@ class Store:
     @classmethod
     def create(cls, directory: Path, notes: Mapping[str, str], points: Sequence[Tried]) -> Self:
         """A new sweep, which `notes` say all of that its points don't. Raises `SweepError`."""
-        with _explained(directory), ExitStack() as undo:
+        with explained(directory), ExitStack() as undo:
             directory.mkdir(parents=True, exist_ok=True)
             if (directory / STORE).exists():
                 raise SweepError(
@@ -77,12 +78,13 @@ class Store:
                 connection.execute("COMMIT")
             begun.chmod(0o600)
             begun.rename(directory / STORE)
+            sync_directory(directory)
             return cls._of(directory, undo)
 
     @classmethod
     def open(cls, directory: Path) -> Self:
         """One that is to go on. Raises `SweepError`, also where another process leads it."""
-        with _explained(directory), ExitStack() as undo:
+        with explained(directory), ExitStack() as undo:
             _is_there(directory)
             _hold(directory, undo)
             return cls._of(directory, undo)
@@ -90,7 +92,7 @@ class Store:
     @classmethod
     def read(cls, directory: Path) -> Self:
         """One to look at, whoever leads it meanwhile. Raises `SweepError`."""
-        with _explained(directory), ExitStack() as undo:
+        with explained(directory), ExitStack() as undo:
             _is_there(directory)
             # Able to write: what a host that was killed had half written is undone before.
             return cls._of(directory, undo)
@@ -112,9 +114,17 @@ class Store:
         rows = self._all("SELECT value FROM meta WHERE key = ?", key)
         return str(rows[0][0]) if rows else ""
 
+    def needed(self, key: str) -> str:
+        """What every sweep has noted under this key. Raises `SweepError` where this one has not."""
+        if text := self.noted(key):
+            return text
+        raise SweepError(
+            f"{self.directory / STORE} lacks its {key}: it is damaged, restore it from a backup"
+        )
+
     def points(self) -> list[Tried]:
         """All points with their runs, in their order."""
-        with _explained(self.directory):
+        with explained(self.directory):
             found = [
                 Tried(number, Point(name, json.loads(settings)), [], json.loads(rungs))
                 for number, name, settings, rungs in self._all(
@@ -183,13 +193,13 @@ class Store:
         self.close()
 
     def _all(self, query: str, *values: Any) -> list[Any]:
-        with self._lock, _explained(self.directory):
+        with self._lock, explained(self.directory):
             return self._connection.execute(query, values).fetchall()
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction."""
-        with self._lock, _explained(self.directory):
+        with self._lock, explained(self.directory):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield self._connection
@@ -249,7 +259,8 @@ def _hold(directory: Path, undo: ExitStack) -> None:
 
 
 @contextmanager
-def _explained(directory: Path) -> Iterator[None]:
+def explained(directory: Path) -> Iterator[None]:
+    """Make of what a disk, or a damaged file, does there a `SweepError`."""
     try:
         yield
     except (sqlite3.Error, OSError, ValueError, KeyError) as error:

@@ -19,7 +19,7 @@ from coordinator.sweep.planning import Trained, Tried, Turn
 from coordinator.sweep.points import Point, all_points
 from coordinator.sweep.report import Row
 from coordinator.sweep.specs import Specs
-from coordinator.sweep.store import STORE, Store
+from coordinator.sweep.store import STORE, Store, explained
 from coordinator.sweep.trained import told
 from protocol.disk import write_whole
 from protocol.errors import ShoalError
@@ -47,8 +47,10 @@ class Sweep:
         self._store = store
         self._allowed = allowed
         self.directory = store.directory
-        self.said = file.parse(store.noted(_FILE), Path(store.noted(_PATH)))
-        target, confidence = json.loads(store.noted(_TARGET)), json.loads(store.noted(_CONFIDENCE))
+        self.said = file.parse(store.needed(_FILE), Path(store.needed(_PATH)))
+        with explained(store.directory):
+            target = json.loads(store.needed(_TARGET))
+            confidence = json.loads(store.needed(_CONFIDENCE))
         self.aim = Aim(self.said.metric, target, confidence)
         self.tried = store.points()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sqlite3
 import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +21,7 @@ from coordinator.sweep.leading import Led
 from coordinator.sweep.measures import Evaluation
 from coordinator.sweep.planning import Turn
 from coordinator.sweep.runner import Asked, Runner
+from coordinator.sweep.store import STORE, Store
 from coordinator.sweep.sweep import Sweep
 from protocol import spec as run_spec
 from tests.coordinator.history.conftest import lead
@@ -150,3 +153,12 @@ def test_what_failed_or_was_stopped_is_tried_again(begun: Callable[[str], Sweep]
     assert sweep.try_again() == 2
     kept = [run.state for each in sweep._store.points() for run in each.runs]
     assert kept == ["pending", "pending", "finished", "running"]
+
+
+@pytest.mark.parametrize("change", ["DELETE FROM meta", "UPDATE meta SET value = '{'"])
+def test_a_damaged_file_is_told_in_a_line(begun: Callable[[str], Sweep], change: str) -> None:
+    directory = begun(GRID).directory
+    with contextlib.closing(sqlite3.connect(directory / STORE)) as connection, connection:
+        connection.execute(f"{change} WHERE key = 'target'")
+    with pytest.raises(SweepError, match="backup"):
+        Sweep(Store.read(directory))
