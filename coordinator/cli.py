@@ -49,7 +49,7 @@ from coordinator.flags import (
     spec_values,
 )
 from coordinator.history import cli as history_cli
-from coordinator.leading_options import AllowModule, AsJson, Plain, Quiet, RunDir
+from coordinator.leading_options import AllowModule, AsJson, Plain, Priority, Quiet, RunDir
 from coordinator.standing_by import refuse_beside_standby, stand_by_as_asked
 from coordinator.sweep import cli as sweep_cli
 from protocol.panels import in_panels
@@ -219,15 +219,7 @@ def host(
             "but one. Their logs are in the run directory.",
         ),
     ] = "0",
-    priority: Annotated[
-        float,
-        typer.Option(
-            min=0.01,
-            max=100.0,
-            help="How much of workers that serve several runs this one asks for: with 2 twice as "
-            "much as a run of the same volunteer that says nothing.",
-        ),
-    ] = 1.0,
+    priority: Priority = 1.0,
     run_dir: RunDir = None,
     objective: Objective = None,
     parameters: Parameters = None,
@@ -277,8 +269,6 @@ def host(
     registry.allow(modules)
     delegates = tuple(map(digest_of, delegate)) if delegate is not None else None
     workers = wanted(local_workers, usable_cores())
-    if priority != priority:  # no range of the command line keeps this out
-        raise ShoalError("--priority nan: must be a number from 0.01 to 100")
     console = open_console(plain, not quiet)
     watched = dashboards.choice(dashboard, dashboard_bind, dashboard_token_file)
     if standby is not None:

@@ -7,6 +7,25 @@ from typing import Annotated
 
 import typer
 
+from protocol.errors import ShoalError
+
+
+def _some(priority: float) -> float:
+    if priority != priority:  # no range of the command line keeps this out
+        raise ShoalError("--priority nan: must be a number from 0.01 to 100")
+    return priority
+
+
+Priority = Annotated[
+    float,
+    typer.Option(
+        min=0.01,
+        max=100.0,
+        callback=_some,
+        help="How much of workers that serve several runs this one asks for: with 2 twice as "
+        "much as a run of the same volunteer that says nothing.",
+    ),
+]
 AllowModule = Annotated[
     list[str] | None,
     typer.Option(

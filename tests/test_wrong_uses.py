@@ -60,6 +60,7 @@ USES: dict[str, str] = {
     "host CartPole-v1 --local-workers 1000": "--local-workers '1000'",
     "host CartPole-v1 --priority 0": "--priority",
     "host CartPole-v1 --priority nan": "--priority",
+    "sweep nowhere.toml --priority nan": "--priority",
     "host CartPole-v1 --dashboard web": "--dashboard",
     "host CartPole-v1 --dashboard-bind 0.0.0.0": "add --dashboard PORT",
     "host CartPole-v1 --dashboard 0 --dashboard-token-file nowhere": "can't be read",

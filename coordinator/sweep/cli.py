@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from coordinator.leading_options import AllowModule, Quiet
+from coordinator.leading_options import AllowModule, Priority, Quiet
 from protocol.panels import in_panels
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ def run(
         typer.Option("--dir", help="Where the sweep is kept; by default sweeps/<its name>."),
     ] = None,
     parallel: Parallel = 2,
+    priority: Priority = 1.0,
     broker: Broker = None,
     bind: Bind = None,
     port: Port = None,
@@ -118,7 +119,7 @@ def run(
     from coordinator.sweep.sweep import Sweep
     from coordinator.watching import open_console
 
-    asked = _asked(parallel, local_workers, allow_module, proxy)
+    asked = _asked(parallel, priority, local_workers, allow_module, proxy)
     console = open_console(True, not quiet)
     where = directory
     if where is None:
@@ -143,6 +144,7 @@ def resume(
         ),
     ] = None,
     parallel: Parallel = 2,
+    priority: Priority = 1.0,
     broker: Broker = None,
     bind: Bind = None,
     port: Port = None,
@@ -159,7 +161,7 @@ def resume(
     from coordinator.sweep.sweep import Sweep
     from coordinator.watching import open_console
 
-    asked = _asked(parallel, local_workers, allow_module, proxy)
+    asked = _asked(parallel, priority, local_workers, allow_module, proxy)
     console = open_console(True, not quiet)
     with Sweep(Store.open(directory), asked.modules) as sweep:
         if file is not None:
@@ -251,7 +253,9 @@ def _looked_at(directory: Path) -> Sweep:
     return Sweep(Store.read(directory))
 
 
-def _asked(parallel: int, workers: str, allow: list[str] | None, proxy: str | None) -> Any:
+def _asked(
+    parallel: int, priority: float, workers: str, allow: list[str] | None, proxy: str | None
+) -> Any:
     """What holds of a sweep that begins and of one that goes on."""
     from coordinator.directory import BrokerChoice
     from coordinator.local import wanted
@@ -262,7 +266,8 @@ def _asked(parallel: int, workers: str, allow: list[str] | None, proxy: str | No
 
     modules = granted(allow)
     registry.allow(modules)
-    return Asked(BrokerChoice(), proxy, parallel, wanted(workers, usable_cores()), modules)
+    ours = wanted(workers, usable_cores())
+    return Asked(BrokerChoice(), proxy, parallel, priority, ours, modules)
 
 
 def _with(asked: Any, choice: Any) -> Any:

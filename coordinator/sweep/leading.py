@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,6 +33,7 @@ class Place:
     Attributes:
         directory_of: a point and a seed: where their run is kept.
         key: that signs for all of them.
+        priority: of each, among the runs of workers that serve others too.
         rely: keys of workers that are ours.
         few: whether so few runs are left that workers may keep a place in all of them.
         say: gets lines for people.
@@ -42,6 +43,7 @@ class Place:
     key: Path
     specs: Specs
     provided: Provided
+    priority: float
     rely: Callable[[], list[bytes]]
     few: Callable[[], bool]
     say: Callable[[str], None]
@@ -121,6 +123,7 @@ class Led:
 
     async def _lead(self, run: Run) -> Outcome:
         place = self._place
+        run = replace(run, priority=place.priority)
         course = await asyncio.to_thread(load, run, place.say)
         # Compiled code has been loaded in that thread.
         from coordinator.hosting import Listeners, lead

@@ -47,6 +47,7 @@ class Asked:
         choice: the broker, and how it is reached.
         proxy: to go through to a broker that is not ours.
         parallel: runs that are led at a time.
+        priority: of each, among the runs of workers that serve others too.
         workers: of this machine.
         modules: that they may import.
     """
@@ -54,6 +55,7 @@ class Asked:
     choice: BrokerChoice
     proxy: str | None = None
     parallel: int = 2
+    priority: float = 1.0
     workers: int = 0
     modules: tuple[str, ...] = ()
 
@@ -121,6 +123,7 @@ class Runner:
                     key=sweep.key,
                     specs=sweep.specs,
                     provided=provided,
+                    priority=asked.priority,
                     rely=lambda: local.public_keys,
                     few=self._few,
                     say=self._event,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import re
@@ -13,6 +14,11 @@ from pathlib import Path
 import pytest
 
 from protocol import spec as run_spec
+from protocol import topics
+from protocol.address import parse_address
+from protocol.envelope import open_plain, plain
+from protocol.link import Link
+from protocol.messages import Here, Who
 from tests.chaos.processes import (
     ROOT,
     Running,
@@ -103,6 +109,29 @@ def test_a_host_killed_and_paused_comes_to_the_same_table(tmp_path: Path) -> Non
         assert hash_of(disturbed / "runs" / name) == expected
     assert (disturbed / "plots" / "parallel.png").stat().st_size > 1000
     assert (disturbed / "plots" / "factor-strategy.sigma.png").stat().st_size > 1000
+
+
+async def test_its_runs_ask_workers_for_what_it_is_worth(tmp_path: Path) -> None:
+    file = tmp_path / "sweep.toml"
+    file.write_text(TWO.replace("updates = 12", "updates = 1_000"))
+    heard: list[Here] = []
+
+    def hear(_: str, payload: bytes) -> None:
+        here = open_plain(payload)
+        assert isinstance(here, Here)
+        heard.append(here)
+
+    with sweeping(str(file), "--dir", str(tmp_path / "led"), "--priority", "2.5") as process:
+        address = parse_address(process.await_line("volunteers join with:").split()[-1])
+        link = Link(address, client_id="spy", on_message=hear, subscriptions={topics.HERE: 0})
+        asking = asyncio.create_task(link.run())
+        async with asyncio.timeout(60):
+            while len({here.run for here in heard}) < 2:
+                link.publish(topics.WHO, plain(Who()))
+                await asyncio.sleep(0.1)
+        await link.close()
+        await asking
+    assert {here.priority for here in heard} == {2.5}
 
 
 def test_the_example_is_trained_stopped_early_and_looked_at(tmp_path: Path) -> None:
