@@ -20,7 +20,7 @@ from coordinator.sweep.judging import Verdict
 from coordinator.sweep.leading import Led, Place
 from coordinator.sweep.planning import Turn, turns
 from coordinator.sweep.sweep import Sweep
-from coordinator.sweep.telling import Counted, Telling
+from coordinator.sweep.telling import Counted, Once, Telling
 from protocol.address import join_line
 from protocol.command import hangups
 from protocol.errors import ShoalError
@@ -126,7 +126,7 @@ class Runner:
                     priority=asked.priority,
                     rely=lambda: local.public_keys,
                     few=self._few,
-                    say=self._event,
+                    say=Once(self._event),
                     counted=self._counted,
                 )
                 try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -12,6 +13,8 @@ from coordinator.sweep.planning import Tried
 
 PROGRESS_EVERY = 5.0
 """Seconds between lines of progress."""
+MOST_KNOWN = 10_000
+_COMING = re.compile(r"([a-z2-7]{16})(?: is trusted|(/[a-z2-7]{6}) .*: joined)")
 
 
 class Counted:
@@ -36,6 +39,25 @@ class Counted:
             seen[:] = progress.episodes, progress.steps
 
         return take
+
+
+class Once:
+    """Passes on what the runs say, but that a worker has come or is trusted once: all of a sweep's
+    workers come to every run."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._told: set[tuple[str, bool]] = set()
+
+    def __call__(self, line: str) -> None:
+        """Pass on a line, unless that is known."""
+        if coming := _COMING.fullmatch(line):
+            worker = coming[1], coming[2] is None
+            if worker in self._told:
+                return
+            if len(self._told) < MOST_KNOWN:  # anybody may come under any number of keys
+                self._told.add(worker)
+        self._say(line)
 
 
 class Telling:
