@@ -18,12 +18,14 @@ from coordinator.memory import look_at_all_again
 from coordinator.sweep.file import SweepError
 from coordinator.sweep.judging import Verdict
 from coordinator.sweep.leading import Led, Place
+from coordinator.sweep.measures import worth
 from coordinator.sweep.planning import Turn, turns
 from coordinator.sweep.sweep import Sweep
 from coordinator.sweep.telling import Counted, Once, Telling
 from protocol.address import join_line
 from protocol.command import hangups
 from protocol.errors import ShoalError
+from protocol.figures import shown
 from protocol.identity import Identity
 from protocol.link import FatalLinkError
 
@@ -200,8 +202,16 @@ class Runner:
             turn.run.curve = curve
             if end != "waiting":
                 turn.run.state, turn.run.why = end, why
-                self._event(f"{name}: {end}{': ' * bool(why)}{why}")
+                self._event(f"{name}: {end}{': ' * bool(why)}{why}{self._worth(turn)}")
             await asyncio.to_thread(self._sweep.keep, turn)
+
+    def _worth(self, turn: Turn) -> str:
+        """What a run came to, in words; empty where it has not come to anything yet."""
+        curve, aim = turn.run.curve, self._sweep.aim
+        value = worth(curve, aim)
+        if value is None:
+            return ""
+        return f", {aim.metric} {shown(value)} after {curve[-1].version:,} updates"
 
     async def _failed(self, turn: Turn, error: ShoalError) -> None:
         turn.run.state, turn.run.why = "failed", str(error)
