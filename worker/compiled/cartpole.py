@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from protocol.spaces import Box, Discrete
+from worker.compiled import drawing
 from worker.compiled.environment import Functional
 
 LIMIT = 500
@@ -57,4 +58,4 @@ def make() -> Functional:
         fallen = (jnp.abs(moved[0]) > WIDEST) | (jnp.abs(moved[2]) > STEEPEST)
         return moved, moved, jnp.float32(1.0), fallen
 
-    return Functional(Box(shape=(4,)), Discrete(n=2), LIMIT, reset, step, SOLVED)
+    return Functional(Box(shape=(4,)), Discrete(n=2), LIMIT, reset, step, SOLVED, drawing.cartpole)

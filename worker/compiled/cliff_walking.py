@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from protocol.spaces import Discrete
+from worker.compiled import drawing
 from worker.compiled.environment import Functional
 from worker.compiled.grids import destinations
 
@@ -38,4 +39,7 @@ def make(limit: int = 0) -> Functional:
         state = to[move]
         return state, state, rewards[move], state == GOAL
 
-    return Functional(Discrete(n=ROWS * COLUMNS), Discrete(n=len(MOVES)), limit, reset, step)
+    cliff = [divmod(cell, COLUMNS) for cell in CLIFF]
+    draw = drawing.grid(ROWS, COLUMNS, divmod(GOAL, COLUMNS), cliff, drawing.BROWN)
+    cells, moves = Discrete(n=ROWS * COLUMNS), Discrete(n=len(MOVES))
+    return Functional(cells, moves, limit, reset, step, draw=draw)

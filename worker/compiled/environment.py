@@ -47,6 +47,8 @@ class Functional:
         step: `(state, action, key) -> (state, observation, reward, terminated)`; the last two are
             scalars, a float32 and a bool.
         threshold: mean return that counts as solved, or None.
+        draw: a picture of a state, whose arrays are NumPy's, as uint8 of shape (height, width, 3);
+            None where nothing draws it.
     """
 
     observation: Space
@@ -55,6 +57,7 @@ class Functional:
     reset: Callable[[Any], tuple[Any, Any]]
     step: Callable[[Any, Any, Any], tuple[Any, Any, Any, Any]]
     threshold: float | None = None
+    draw: Callable[[Any], Any] | None = None
 
 
 Factory = Callable[..., Functional]

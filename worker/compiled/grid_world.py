@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from protocol.errors import ShoalError
 from protocol.spaces import Discrete
+from worker.compiled import drawing
 from worker.compiled.environment import Functional
 from worker.compiled.grids import Cell, destinations
 
@@ -70,7 +71,9 @@ def make(
         reward = reached.astype(jnp.float32) - jnp.float32(step_cost)
         return state, state, reward, reached
 
-    return Functional(Discrete(n=rows * columns), Discrete(n=len(MOVES)), limit, reset, step)
+    draw = drawing.grid(rows, columns, last, blocked)
+    cells, moves = Discrete(n=rows * columns), Discrete(n=len(MOVES))
+    return Functional(cells, moves, limit, reset, step, draw=draw)
 
 
 def _cell(name: str, text: str, rows: int, columns: int) -> Cell:

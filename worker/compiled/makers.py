@@ -30,13 +30,18 @@ class CompiledMaker:
 
     def make(self, render_mode: str | None = None, limit: int = 0) -> Stepped:
         """An instance that is stepped, and cut after `limit` steps where it is not 0. Raises
-        `EnvironmentUnavailable` for who wants to watch."""
+        `EnvironmentUnavailable` for who wants to see what is not drawn."""
         from worker.compiled.stepping import Stepped
 
-        if render_mode is not None:
+        if render_mode is not None and self.functional.draw is None:
             raise EnvironmentUnavailable(
                 f"{self.environment.id} is computed by JAX, and nothing draws it: play it "
                 "without a window and without a film"
+            )
+        if render_mode not in (None, "rgb_array"):
+            raise EnvironmentUnavailable(
+                f"{self.environment.id} is computed by JAX, and has no window: make a film of it "
+                "(shoal record)"
             )
         return Stepped(self.functional, limit)
 

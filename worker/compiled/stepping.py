@@ -19,7 +19,7 @@ class Stepped:
     Composite observations come flat, as those of our other environments do.
     """
 
-    metadata: dict[str, Any] = {}  # noqa: RUF012
+    metadata: dict[str, Any] = {"render_fps": 30}  # noqa: RUF012
 
     def __init__(self, functional: Functional, limit: int = 0) -> None:
         self.functional, self._limit = functional, limit
@@ -42,6 +42,11 @@ class Stepped:
         self._time += 1
         cut = self._time == self._limit
         return np.asarray(observation), float(reward), bool(terminated), cut, {}
+
+    def render(self) -> Any:
+        """A picture of where the episode is; see `Functional.draw`."""
+        assert self.functional.draw is not None, "nobody is given one to see that is not drawn"
+        return self.functional.draw(jax.tree.map(np.asarray, self._state))
 
     def close(self) -> None:
         """There is nothing to let go of."""
