@@ -160,7 +160,9 @@ def _mistake(said: SweepFile) -> str:
         )
     fits = ("random", "tpe") if given == ["random"] else (given[0],)
     if said.sampled not in fits:
-        return f"sampler = {said.sampled!r} has no use for [{given[0]}]: {' or '.join(fits)} has"
+        return f"sampler = {said.sampled!r} does not go with [{given[0]}]: leave it out" + (
+            ", or give [random] and points" if said.sampled in ("random", "tpe") else ""
+        )
     draws = given == ["random"]
     if draws and said.points is None:
         return "`points` is missing: say how many [random] draws"

@@ -124,9 +124,26 @@ def _factor(pyplot: Any, name: str, rows: Sequence[Row], aim: Aim) -> Any:
         axes.set_xscale("log")
     axes.set_xlabel(name)
     axes.set_ylabel(f"{aim.metric}, 95 % interval over seeds")
+    axes.set_ylim(window(means, halves))
     axes.grid(alpha=0.3)
     axes.legend()
     return figure
+
+
+def window(means: Sequence[float], halves: Sequence[float]) -> tuple[float, float] | None:
+    """What of an axis is shown, lowest and highest; pure, None where all means are one.
+
+    Intervals of two seeds can be many times as wide as all means are apart: they are cut at half of
+    that above and below, so that the points can be told from one another.
+    """
+    low, high = min(means), max(means)
+    span = high - low
+    if span == 0.0:
+        return None
+    bottom = min(mean - half for mean, half in zip(means, halves, strict=True))
+    top = max(mean + half for mean, half in zip(means, halves, strict=True))
+    edge = 0.05 * span
+    return max(bottom, low - 0.5 * span) - edge, min(top, high + 0.5 * span) + edge
 
 
 def _shares(axis: Axis) -> list[float]:

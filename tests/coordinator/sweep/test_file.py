@@ -44,7 +44,7 @@ WRONG = {
     BASE + GRID + "[random]\nstrategy.sigma = { uniform = [0, 1] }\n" + BUDGET: "exactly one of",
     BASE + "points = 3\n" + GRID + BUDGET: "for [random] alone",
     BASE + "[random]\nstrategy.sigma = { uniform = [0, 1] }\n" + BUDGET: "`points` is missing",
-    BASE + 'sampler = "tpe"\n' + GRID + BUDGET: "no use for [grid]",
+    BASE + 'sampler = "tpe"\n' + GRID + BUDGET: "does not go with [grid]",
     BASE + 'sampler = "cmaes"\n' + GRID + BUDGET: "sampler is 'cmaes'",
     BASE + "seeds = 0\n" + GRID + BUDGET: "seeds",
     BASE + "seeds = [1, 2, 1]\n" + GRID + BUDGET: "has 1 twice",
