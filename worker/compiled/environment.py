@@ -132,7 +132,7 @@ def _factory(environment_id: str) -> Factory:
     if importlib.util.find_spec(prefix) is None:
         raise EnvironmentUnavailable(
             f"{environment_id} needs {prefix}, which is not installed here: pip install "
-            f"{prefix}, or join a run of another environment"
+            f"'shoal[{prefix}]', or join a run of another environment"
         )
     make = importlib.import_module(PACKAGES[prefix]).make
     return lambda **kwargs: make(name, **kwargs)
