@@ -33,7 +33,7 @@ class Watcher:
         self, run: str, on_update: OnUpdate | None, status: Status, tells_way: bool
     ) -> None:
         """`tells_way`: whether others can join, and are to be told how."""
-        self.failure: Exception | None = None
+        self.failure: BaseException | None = None
         self.stranded: asyncio.Future[ShoalError] = asyncio.get_running_loop().create_future()
         self.seconds = 0.0
         self._run = run
@@ -65,7 +65,7 @@ class Watcher:
             self._heed(self._on_update(now))
         except StopTraining as asked:
             self._stop(str(asked) or "stopped by on_update")
-        except Exception as error:
+        except BaseException as error:  # sys.exit() is to leave a run that waits, too
             self.failure = error
             self.pause("paused: on_update failed")
 

@@ -126,6 +126,19 @@ def test_what_a_callback_raises_is_raised_and_the_run_waits(tmp_path: Path) -> N
         shoal.train(directory=run, resume=True, workers=1, on_update=lambda now: waits(now))  # type: ignore[arg-type,return-value]
 
 
+@pytest.mark.parametrize("leaving", [SystemExit(3), KeyboardInterrupt()], ids=["exit", "interrupt"])
+def test_a_callback_that_leaves_the_program_pauses_the_run_quietly(
+    leaving: BaseException, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def leave(progress: shoal.TrainingProgress) -> None:
+        raise leaving
+
+    with pytest.raises(type(leaving)):
+        shoal.train("CartPole-v1", directory=tmp_path / "run", on_update=leave, **ENDLESS)
+    assert noted(tmp_path / "run", "state") == "paused"
+    assert capfd.readouterr().err == ""
+
+
 async def test_trainings_beside_one_another(tmp_path: Path) -> None:
     thresholds = gc.get_threshold()
     results = await asyncio.gather(
