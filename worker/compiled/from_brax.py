@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from brax import envs
@@ -39,7 +40,9 @@ def make(name: str, **kwargs: Any) -> Functional:
 
     def step(state: Any, action: Any, key: Any) -> tuple[Any, Any, Any, Any]:
         del key
-        moved = made.step(state, action)
+        # brax writes the new metrics into the dictionary of the state that it is given.
+        own = jax.tree.map(lambda array: array, state)
+        moved = made.step(own, action)
         return moved, moved.obs, moved.reward, jnp.asarray(moved.done, jnp.bool_)
 
     bounds = np.asarray(made.sys.actuator.ctrl_range, np.float64)

@@ -66,3 +66,19 @@ def test_an_environment_that_brax_has_not_is_named():
     pytest.importorskip("brax")
     with pytest.raises(EnvironmentUnavailable, match="no environment 'Ant': it has ant"):
         functional("brax:Ant", {})
+
+
+def test_a_step_of_brax_leaves_the_state_before_it_alone():
+    pytest.importorskip("brax")
+    import jax
+
+    found = functional("brax:ant", {})
+
+    def step(key):
+        state, _ = found.reset(key)
+        before = dict(state.metrics)
+        found.step(state, np.zeros(8, np.float32), key)
+        assert all(state.metrics[name] is value for name, value in before.items())
+        return key
+
+    jax.eval_shape(step, jax.random.key(0))
