@@ -16,10 +16,16 @@ LIMIT = 40
 TOYS = "tests.worker.compiled.toys"
 
 
-def drift(odds: float = 0.05) -> Functional:
+_hoard: list[bytes] = []
+
+
+def drift(odds: float = 0.05, leak: int = 0) -> Functional:
     """A point in the plane that is pushed along an axis, slips, and ends by chance or far away.
 
     All numbers are multiples of 1/64, so every order of sums and products is exact.
+
+    Args:
+        leak: bytes that each step keeps for good.
     """
 
     def observe(place: Any) -> Any:
@@ -30,6 +36,8 @@ def drift(odds: float = 0.05) -> Functional:
         return place, observe(place)
 
     def step(place: Any, action: Any, key: Any) -> tuple[Any, Any, Any, Any]:
+        if leak:
+            jax.debug.callback(lambda _: _hoard.append(b"\1" * leak), place)
         slip, end = jax.random.split(key)
         push = jnp.array([[16, 0], [-16, 0], [0, 16]])[action]
         place = place + push + jax.random.randint(slip, (2,), -8, 9)
