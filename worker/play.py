@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import tomllib
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -185,6 +186,9 @@ def play(
         # Frames are drawn in memory; SDL would look for a display, and complain without one.
         os.environ.setdefault("SDL_VIDEODRIVER", "dummy")
     maker = makers.maker(policy.spec, allowed)
+    if video is not None:
+        # JAX warns of forks; the encoder is another program at once, which needs none of its locks.
+        warnings.filterwarnings("ignore", r"os\.fork\(\) was called", RuntimeWarning)
     writer = _open_video(video, maker) if video is not None else None
     mode = "human" if render else "rgb_array" if writer is not None else None
     # A new instance per episode, as training takes where a reused one would play differently;

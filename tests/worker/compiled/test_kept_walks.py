@@ -58,7 +58,7 @@ def test_its_policy_acts_and_each_step_is_drawn(walk: Path) -> None:
     assert cells == [[0, column] for column in range(COLUMNS)]
 
 
-def test_it_is_played_and_recorded(walk: Path) -> None:
+def test_it_is_played_and_recorded(walk: Path, recwarn: pytest.WarningsRecorder) -> None:
     imageio = pytest.importorskip("imageio.v3")
     said = CliRunner().invoke(shoal.app, ["play", str(walk), "--episodes", "2"])
     assert said.exit_code == 0 and "1.0" in said.output, said.output
@@ -66,6 +66,7 @@ def test_it_is_played_and_recorded(walk: Path) -> None:
     assert said.exit_code == 0, said.output
     frames = list(imageio.imiter(walk / "film.mp4"))
     assert len(frames) == COLUMNS and not (frames[0] == frames[-1]).all()
+    assert not [one for one in recwarn if "fork" in str(one.message)]
 
 
 def test_it_is_watched_in_the_dashboard(walk: Path) -> None:
