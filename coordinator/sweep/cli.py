@@ -118,6 +118,7 @@ def run(
     from coordinator.sweep import file as files
     from coordinator.sweep.sweep import Sweep
     from coordinator.watching import open_console
+    from protocol.errors import ShoalError
 
     asked = _asked(parallel, priority, local_workers, allow_module, proxy)
     console = open_console(True, not quiet)
@@ -126,7 +127,11 @@ def run(
         where = Path("sweeps") / (files.parse(files.load(file), file).name or "sweep")
     with Sweep.begin(file, where, asked.modules, console.say) as sweep:
         choice = _choice(sweep, broker, bind, port, advertise, tls)
-        _lead(sweep, _with(asked, choice), console, as_json)
+        try:
+            _lead(sweep, _with(asked, choice), console, as_json)
+        except ShoalError:
+            sweep.discard()
+            raise
 
 
 def resume(
@@ -225,7 +230,10 @@ def best(
             f"--out {out} can't be written ({error.strerror or error}): name a file in a folder "
             "that you may write to"
         ) from None
-    print(f"run file in {out}; train it: shoal host {out}")
+    print(
+        f"run file in {out}, with the budget of the sweep; "
+        f"train it for longer: shoal host {out} --updates N"
+    )
 
 
 def plot(

@@ -122,6 +122,11 @@ def load(path: Path) -> str:
             f"no sweep file {path}: give a TOML file, or one of the commands that shoal sweep "
             "--help lists"
         ) from None
+    except IsADirectoryError:
+        raise SweepError(
+            f"can't read the sweep file {path}, a directory: give a TOML file; a sweep that was "
+            f"begun goes on with shoal sweep resume {path}"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise SweepError(f"can't read the sweep file {path}: {error}") from None
 
@@ -165,7 +170,7 @@ def _mistake(said: SweepFile) -> str:
         )
     draws = given == ["random"]
     if draws and said.points is None:
-        return "`points` is missing: say how many [random] draws"
+        return "`points` is missing: say how many [random] draws, above all tables (points = 24)"
     if not draws and said.points is not None:
         return f"`points` is for [random] alone: [{given[0]}] says by itself how many there are"
     seeds = said.all_seeds

@@ -19,7 +19,7 @@ from coordinator.sweep.planning import Trained, Tried, Turn
 from coordinator.sweep.points import Point, all_points
 from coordinator.sweep.report import Row
 from coordinator.sweep.specs import Specs
-from coordinator.sweep.store import STORE, Store, explained
+from coordinator.sweep.store import LOCK, STORE, Store, explained
 from coordinator.sweep.trained import told
 from protocol.disk import write_whole
 from protocol.errors import ShoalError
@@ -27,6 +27,7 @@ from protocol.kept_json import DamagedJson, read_json
 
 BASE = "base.toml"
 BROKER = "broker.json"
+KEY = "sweep.key"
 RUNS = "runs"
 _FILE, _PATH, _BASE, _TARGET, _CONFIDENCE = "file", "path", "base", "target", "confidence"
 """What is noted: the text of the sweep file, its name, the text of the base where that is a file,
@@ -112,7 +113,7 @@ class Sweep:
     @property
     def key(self) -> Path:
         """The key that leads all of its runs."""
-        return self.directory / "sweep.key"
+        return self.directory / KEY
 
     @property
     def over(self) -> bool:
@@ -196,6 +197,17 @@ class Sweep:
             raise SweepError(
                 f"{path} can't be read ({error}): remove it, and give --broker"
             ) from None
+
+    def discard(self) -> None:
+        """Let go of it; and where no run of it was begun, so that nobody has its key, take away its
+        files: a next try can begin there."""
+        self.close()
+        if not any(run.run for each in self.tried for run in each.runs):
+            for name in (STORE, KEY, BROKER, BASE, LOCK):
+                with contextlib.suppress(OSError):
+                    (self.directory / name).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # not empty: logs worth reading
+                self.directory.rmdir()
 
     def close(self) -> None:
         """Let go of it."""

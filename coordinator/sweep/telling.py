@@ -14,6 +14,7 @@ from coordinator.sweep.planning import Tried
 PROGRESS_EVERY = 5.0
 """Seconds between lines of progress."""
 MOST_KNOWN = 10_000
+_NOBODY = "waiting: no worker is here"
 _COMING = re.compile(r"([a-z2-7]{16})(?: is trusted|(/[a-z2-7]{6}) .*: joined)")
 
 
@@ -43,15 +44,21 @@ class Counted:
 
 class Once:
     """Passes on what the runs say, but that a worker has come or is trusted once: all of a sweep's
-    workers come to every run."""
+    workers come to every run; and that none is here once until one comes to any of them."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
         self._told: set[tuple[str, bool]] = set()
+        self._nobody = False
 
     def __call__(self, line: str) -> None:
         """Pass on a line, unless that is known."""
+        if line.startswith(_NOBODY):
+            if self._nobody:
+                return
+            self._nobody = True
         if coming := _COMING.fullmatch(line):
+            self._nobody = False
             worker = coming[1], coming[2] is None
             if worker in self._told:
                 return

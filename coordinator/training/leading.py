@@ -109,6 +109,11 @@ def begin(wishes: Wishes) -> Run:
             if wishes.resume
             else "what should be trained? Give an environment's id, a run file or an objective=..."
         )
+    if where is not None and (where / "run").exists():
+        raise ShoalError(
+            f"{where} already holds a run: go on with it (resume=True), give another directory, "
+            "or remove it"
+        )
     wanted = composed(source, overrides, modules)
     return host.prepare(wanted.spec, where, first=wanted.first)
 

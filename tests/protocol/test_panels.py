@@ -7,11 +7,17 @@ from typer.main import get_command
 
 import shoal
 from coordinator import cli as host_cli
+from coordinator import demo_command
 from worker import cli as worker_cli
 
 
 @pytest.mark.parametrize(
-    ("name", "panels"), [("host", host_cli.PANELS), ("join", worker_cli.PANELS)]
+    ("name", "panels"),
+    [
+        ("host", host_cli.PANELS),
+        ("demo", demo_command.PANELS),
+        ("join", worker_cli.PANELS),
+    ],
 )
 def test_each_option_is_in_one_panel(name: str, panels: dict[str, str]) -> None:
     command = get_command(shoal.app).commands[name]  # type: ignore[attr-defined]

@@ -89,7 +89,10 @@ def registered(environment_id: str, allowed: Sequence[str] = ()) -> EnvSpec:
     registration = registry.get(environment_id)
     if registration is None:
         close = difflib.get_close_matches(environment_id, registry, n=3)
-        hint = "install the package that registers it and allow its module with --allow-module"
+        hint = (
+            "install the package that registers it and allow its module with --allow-module, "
+            "in Python with environments=[...]"
+        )
         if close:
             hint = f"did you mean {' or '.join(close)}? Else {hint}"
         raise EnvironmentUnavailable(

@@ -7,6 +7,7 @@ import contextlib
 import json
 import re
 import signal
+import socket
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -201,6 +202,18 @@ def test_a_sweep_that_is_over_grows_by_points_and_seeds(tmp_path: Path) -> None:
     rows = [line.split(",") for line in (directory / "report.csv").read_text().splitlines()[1:]]
     assert sorted(row[5] for row in rows) == ["2", "2", "4", "4"]
     assert before.split(",")[5:7] in [row[5:7] for row in rows]
+
+
+def test_a_sweep_that_cannot_begin_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "two.toml"
+    path.write_text(TWO)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        arguments = ("sweep", str(path), "--dir", str(tmp_path / "two"), "--port", port)
+        with running("shoal", *arguments) as process:
+            assert process.await_end() == 2, process.lines
+    assert any("another program listens there" in line for line in process.lines)
+    assert not (tmp_path / "two").exists()
 
 
 USES = {

@@ -296,3 +296,21 @@ def test_axes_are_of_numbers_where_they_are_and_else_of_words() -> None:
     assert pictures.axis_of("c", rows).places == (1.0, 2.0, 0.0)
     with pytest.raises(SweepError, match="no point has come to anything"):
         pictures.draw([], FINAL, Path("nowhere"), "png")
+
+
+def test_points_of_one_value_are_drawn_beside_one_another() -> None:
+    assert pictures.dodged(pictures.Axis((1.0, 2.0, 1.0))) == pytest.approx([0.99, 2.0, 1.01])
+    places = pictures.dodged(pictures.Axis((0.01, 0.01, 1.0), log=True))
+    assert places[0] < 0.01 < places[1] < 0.02 and places[2] == pytest.approx(1.0)
+    crowd = pictures.dodged(pictures.Axis((0.0,) * 50 + (1.0,)))
+    assert len(set(crowd)) == 51 and max(map(abs, crowd[:50])) <= pictures.ALL_APART / 2
+    assert pictures.dodged(pictures.Axis((3.0,))) == [3.0]
+
+
+def test_a_picture_shows_the_runs_however_wide_intervals_are() -> None:
+    points = [tried(0, finished(0, 10.0), finished(1, 400.0)), tried(1, finished(0, 20.0))]
+    rows = report.rows(points, [Verdict(0)] * 2, FINAL)
+    low, high = pictures.bounds(rows)
+    assert -100 < low < 10 and 400 < high < 500
+    low, high = pictures.bounds(report.rows([tried(0, finished(0, 0.0))], [Verdict(0)], FINAL))
+    assert low < 0 < high

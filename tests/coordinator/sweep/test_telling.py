@@ -24,3 +24,15 @@ def test_that_a_worker_has_come_is_told_once() -> None:
     assert told == news
     once(news[-1])
     assert told == [*news, news[-1]], "whatever else happens to it is told each time"
+
+
+def test_that_nobody_is_here_is_told_once_until_somebody_comes() -> None:
+    told: list[str] = []
+    once = Once(told.append)
+    nobody, joined = (
+        "waiting: no worker is here: give it",
+        f"{ONE}/zrzlfi (calm-otter, cpu x1): joined",
+    )
+    for line in (nobody, nobody, joined, nobody, joined, nobody, nobody):
+        once(line)
+    assert told == [nobody, joined, nobody, nobody]

@@ -104,11 +104,13 @@ def test_a_callback_stops_a_training_which_then_goes_on(tmp_path: Path) -> None:
     assert_sound(run, second.updates)
     with pytest.raises(ShoalError, match=r"strategy.sigma is 0.1, not 0.2; a run's spec never"):
         shoal.train("CartPole-v1", directory=run, resume=True, sigma=0.2, **ENDLESS)
-    with pytest.raises(ShoalError, match="already holds the run"):
+    with pytest.raises(ShoalError, match=r"already holds a run: go on with it \(resume=True\)"):
         shoal.train("CartPole-v1", directory=run, **ENDLESS)
 
 
-def test_what_a_callback_raises_is_raised_and_the_run_waits(tmp_path: Path) -> None:
+def test_what_a_callback_raises_is_raised_and_the_run_waits(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     run = tmp_path / "run"
 
     def fails(progress: shoal.TrainingProgress) -> None:
@@ -117,6 +119,13 @@ def test_what_a_callback_raises_is_raised_and_the_run_waits(tmp_path: Path) -> N
     with pytest.raises(KeyError, match="a mistake of the program"):
         shoal.train("CartPole-v1", directory=run, on_update=fails, **ENDLESS)
     assert noted(run, "state") == "paused"
+
+    def interrupted(progress: shoal.TrainingProgress) -> None:
+        raise SystemExit("enough")
+
+    with pytest.raises(SystemExit, match="enough"):
+        shoal.train(directory=run, resume=True, workers=1, on_update=interrupted, quiet=True)
+    assert capfd.readouterr().err == ""  # no callback of the event loop failed
 
     async def waits(progress: shoal.TrainingProgress) -> None: ...
 
