@@ -21,6 +21,7 @@ from worker.console import Say
 from worker.discovery import Discovery
 from worker.membership import EPOCH_WITHIN, Membership, retrying, unreachable
 from worker.settings import Settings
+from worker.shares import weighed
 from worker.spares import KEPT_FOR, Spares
 from worker.turns import Turns
 from worker.view import RunView, View, added, over, together
@@ -177,8 +178,8 @@ class Attending:
         shares, here = self._settings.shares, self._discovery.runs.open
         wanted = [run.run for run in here if shares.of(run.run)]
         while run := self._attendance.next(wanted, self._lives, self._has_room(), moment):
-            weight = next(found.priority for found in here if found.run == run) * shares.of(run)
-            self._join(run, weight)
+            priority = next(found.priority for found in here if found.run == run)
+            self._join(run, shares.of(run), priority)
         if not self._parking:
             short = self._room.is_short(self._settings.children, len(self.members))
             idle = {run: moment - member.worked for run, member in self.members.items()}
@@ -225,7 +226,8 @@ class Attending:
                 )
             )
 
-    def _join(self, run: str, weight: float) -> None:
+    def _join(self, run: str, share: float, priority: float) -> None:
+        weight = share * priority
         address = dataclasses.replace(self._settings.address, run=run)
         member = Membership(
             dataclasses.replace(self._settings, once=False),
@@ -242,7 +244,7 @@ class Attending:
         self.members[run] = member
         if self.paused:
             member.pause(self.paused)
-        self._say(f"joins {address}")
+        self._say(f"joins {address}{weighed(share, priority)}")
         self._lives[run] = asyncio.create_task(self._belong(member, weight))
 
     def _tell(self, run: str, text: str, warning: bool) -> None:

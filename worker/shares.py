@@ -48,6 +48,18 @@ def parse(text: str) -> Shares:
     return Shares(named)
 
 
+def weighed(share: float, priority: float) -> str:
+    """What is told of the weight of a run that is joined; empty where nobody said anything of it.
+
+    Args:
+        share: the volunteer's.
+        priority: the host's.
+    """
+    if share == priority == 1.0:
+        return ""
+    return f", with weight {share * priority:g}: share {share:g} times the host's {priority:g}"
+
+
 def _share(number: str, part: str) -> float:
     try:
         share = float(number)

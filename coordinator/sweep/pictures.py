@@ -149,7 +149,7 @@ def _factor(pyplot: Any, name: str, rows: Sequence[Row], aim: Aim) -> Any:
     figure, axes = pyplot.subplots(figsize=(6.0, 4.0), layout="constrained")
     means = [row.summary.mean for row in rows]
     halves = [row.summary.half if math.isfinite(row.summary.half) else 0.0 for row in rows]
-    label = "point: mean, 95 % interval over seeds (cut where it is wider)"
+    label = "point, 95 % interval over seeds"
     axes.errorbar(places, means, yerr=halves, fmt="o", alpha=0.6, capsize=2, label=label)
     runs = [
         (at, v) for at, row in zip(places, rows, strict=True) for v in row.values if v is not None

@@ -129,7 +129,10 @@ async def test_it_serves_two_runs_one_ends_and_a_third_comes(
         code, rest = await ends(started)
         assert code == 0
         assert "Traceback" not in rest
-        assert "".join([*output.lines, rest]).count("no environment") == 1
+        said = "".join([*output.lines, rest])
+        assert said.count("no environment") == 1
+        assert f"{two.run}, with weight 3: share 1.5 times the host's 2" in said
+        assert said.count("with weight") == 1, "of the others nobody said anything"
 
 
 async def test_an_idle_worker_waits_for_runs_and_leaves_when_told_to(
