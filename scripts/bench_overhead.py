@@ -318,7 +318,9 @@ async def with_pool(case: Case, run_dir: Path, extra: list[str]) -> Round:
                 await alone.batch(case.warm - SETTLING)  # begins with what it has to load
                 pool.signal(signal.SIGCONT)
                 made = await pool.reach(case.warm)
+                pool.signal(signal.SIGSTOP)  # as every turn begins
                 before = pool.spent(made["env_steps"])
+                pool.signal(signal.SIGCONT)
                 for turn in turns(case):
                     made = await pool.reach(turn.stop)
                     now = pool.spent(made["env_steps"])
