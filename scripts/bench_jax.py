@@ -33,7 +33,8 @@ from worker.compiled.lanes import CompiledLanes
 from worker.evaluation.jobs import EvaluationJob
 
 HIDDEN, LIMIT = 32, 500
-PASSES = 3
+TURN_SECONDS = 0.3
+"""That each side is timed for, at least: some ten times what caches and clocks take to settle."""
 KINDS = {"untrained": 0.5, "balancing": 1e-3}
 """With the size of the perturbations."""
 Evaluate = Callable[[int], int]
@@ -123,11 +124,14 @@ def _kernel(rows: NDArray[np.float32], outputs: int, inputs: int) -> Any:
 
 
 def timed(evaluate: Evaluate, number: int) -> tuple[float, float]:
-    """Useful steps per second of wall time, and of processor time, over several passes; one before
-    them brings memory and caches back from what the other side left."""
+    """Useful steps per second of wall time, and of processor time, over a turn of passes; one
+    before them brings memory and caches back from what the other side left."""
     evaluate(number)
     begin, used = time.perf_counter(), time.process_time()
-    steps = sum(evaluate(number + more) for more in range(PASSES))
+    steps, passes = 0, 0
+    while time.perf_counter() - begin < TURN_SECONDS:
+        steps += evaluate(number + passes)
+        passes += 1
     return steps / (time.perf_counter() - begin), steps / (time.process_time() - used)
 
 
@@ -183,7 +187,7 @@ def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--population", type=int, default=1024, help="members")
-    parser.add_argument("--lanes", type=int, default=256, help="that step together")
+    parser.add_argument("--lanes", type=int, default=0, help="that step together; 0: all members")
     parser.add_argument("--rounds", type=int, default=5, help="in which both take turns")
     parser.add_argument("--brax", metavar="NAME", help="time this environment of brax instead")
     parser.add_argument("--steps", type=int, default=32, help="of an episode of brax")
@@ -195,7 +199,7 @@ def main() -> None:
         physics(options.brax, options.population, options.steps)
         return
     report(evosax=version("evosax"), gymnax=version("gymnax"))
-    compare(options.population, options.lanes, options.rounds)
+    compare(options.population, options.lanes or options.population, options.rounds)
 
 
 if __name__ == "__main__":
