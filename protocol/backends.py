@@ -4,7 +4,7 @@ from __future__ import annotations
 
 GYMNASIUM = "gymnasium"
 JAX = "jax"
-PREFIXES = ("gymnax", "brax", "jax")
+PREFIXES = ("gymnax", "brax", "playground", "jax")
 """Before the colon of an id: of environments that JAX compiles."""
 
 

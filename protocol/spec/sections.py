@@ -90,7 +90,8 @@ class EnvironmentSpec(Section, frozen=True, kw_only=True):
     id: EnvironmentId
     backend: Literal["gymnasium", "jax", "objective"] = "gymnasium"
     """Whose environment `id` means: Gymnasium's; or one that JAX compiles together with the policy,
-    `gymnax:NAME`, `brax:NAME`, or `jax:NAME` for one of ours or a user's. `objective`: none, but
+    `gymnax:NAME`, `brax:NAME`, `playground:NAME`, or `jax:NAME` for one of ours or a user's.
+    `objective`: none, but
     the function of `[objective]`, which `id` names too."""
     kwargs: Annotated[dict[str, Scalar], msgspec.Meta(max_length=64)] = {}  # noqa: RUF012
     observation: Space

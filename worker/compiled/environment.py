@@ -18,8 +18,9 @@ from worker.evaluation.words import words_of
 OURS = backends.JAX
 """Before the colon of an id, or nothing: what we bring, and what users register."""
 PACKAGES = {
-    "gymnax": "worker.compiled.from_gymnax",
-    "brax": "worker.compiled.from_brax",
+    "gymnax": ("gymnax", "worker.compiled.from_gymnax"),
+    "brax": ("brax", "worker.compiled.from_brax"),
+    "playground": ("mujoco_playground", "worker.compiled.from_playground"),
 }
 """Of other ids: the package that has them, and our module whose `make` takes its names."""
 BUILT_IN = {
@@ -86,7 +87,8 @@ def functional(
     """The environment that an id means.
 
     Args:
-        environment_id: `gymnax:NAME`, `brax:NAME`, or `jax:NAME`, whose prefix may be left out.
+        environment_id: `gymnax:NAME`, `brax:NAME`, `playground:NAME`, or `jax:NAME`, whose prefix
+            may be left out.
         kwargs: its arguments.
         allowed: modules that the volunteer lets register environments.
 
@@ -129,12 +131,13 @@ def _factory(environment_id: str) -> Factory:
             f"{environment_id!r} begins with {prefix!r}: an environment of JAX is named "
             f"{', '.join(f'{one}:NAME' for one in PACKAGES)} or {OURS}:NAME"
         )
-    if importlib.util.find_spec(prefix) is None:
+    package, module = PACKAGES[prefix]
+    if importlib.util.find_spec(package) is None:
         raise EnvironmentUnavailable(
-            f"{environment_id} needs {prefix}, which is not installed here: pip install "
+            f"{environment_id} needs {package}, which is not installed here: pip install "
             f"'shoal[{prefix}]', or join a run of another environment"
         )
-    make = importlib.import_module(PACKAGES[prefix]).make
+    make = importlib.import_module(module).make
     return lambda **kwargs: make(name, **kwargs)
 
 

@@ -38,7 +38,7 @@ def test_names_that_others_rely_on_are_not_given_away(name):
     [
         ("CartPol-v1", {}, ["'CartPol-v1'", "did you mean CartPole-v1", "--allow-module"]),
         ("jax:Xyzzy", {}, ["'Xyzzy'", "environment.register"]),
-        ("mjx:ant", {}, ["'mjx'", "gymnax:NAME, brax:NAME or jax:NAME"]),
+        ("mjx:ant", {}, ["'mjx'", "gymnax:NAME, brax:NAME, playground:NAME or jax:NAME"]),
         ("Coast-v0", {"wheels": 4}, ["Coast-v0", "wheels", "arguments that it takes"]),
     ],
 )

@@ -1,4 +1,4 @@
-"""Environments of gymnax and brax, where these are installed."""
+"""Environments of gymnax, brax and MuJoCo Playground, where these are installed."""
 
 import numpy as np
 import pytest
@@ -66,6 +66,20 @@ def test_an_environment_that_brax_has_not_is_named():
     pytest.importorskip("brax")
     with pytest.raises(EnvironmentUnavailable, match="no environment 'Ant': it has ant"):
         functional("brax:Ant", {})
+
+
+def test_playground_plays_the_pole_on_its_cart():
+    pytest.importorskip("mujoco_playground")
+    evaluation, found = played("playground:CartpoleBalance", 0, episode_length=12)
+    assert found.limit == 12 and found.observation.shape == (5,)
+    assert (found.action.low, found.action.high) == ((-1.0,), (1.0,))
+    assert (evaluation.lengths == 12).all() and (evaluation.returns > 0).all()
+
+
+def test_an_environment_that_playground_has_not_is_named():
+    pytest.importorskip("mujoco_playground")
+    with pytest.raises(EnvironmentUnavailable, match="no environment 'Ant': it has CheetahRun"):
+        functional("playground:Ant", {})
 
 
 def test_a_step_of_brax_leaves_the_state_before_it_alone():

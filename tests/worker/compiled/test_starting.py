@@ -63,7 +63,7 @@ def test_nobody_draws_it():
 @pytest.mark.parametrize(
     ("environment", "policy", "words"),
     [
-        ({"id": "mjx:ant"}, {}, "gymnax:NAME, brax:NAME, jax:NAME"),
+        ({"id": "mjx:ant"}, {}, "gymnax:NAME, brax:NAME, playground:NAME, jax:NAME"),
         ({"wrappers": [{"kind": "reward-clip", "low": -1.0, "high": 1.0}]}, {}, "compiled as"),
         ({}, {"kind": "module", "module": "a.b:C", "parameters": [["w", [2]]]}, "a PyTorch module"),
         ({"backend": "gymnasium"}, {}, "or use the id 'Drift-v0'"),
