@@ -25,6 +25,7 @@ from tests.worker.scripted import Host
 from tests.worker.test_daemon import (
     DEADLINE,
     Coordinator,
+    Lines,
     assert_as_expected,
     children_of,
     coordinating,
@@ -36,6 +37,7 @@ from tests.worker.test_daemon import evaluates as is_evaluating
 from worker import attendance, attending, discovery
 from worker.attendance import MOST
 from worker.control import ControlError
+from worker.daemon import Daemon
 from worker.permission import Terms
 from worker.shares import Shares
 from worker.sharing import SHORTEST
@@ -171,7 +173,9 @@ async def several(broker: Mosquitto, *names: str) -> AsyncIterator[list[Coordina
         ]
 
 
-async def test_a_pause_is_of_all_runs_and_said_once_a_policy_of_one(broker: Mosquitto) -> None:
+@asynccontextmanager
+async def two_served(broker: Mosquitto) -> AsyncIterator[tuple[list[Coordinator], Daemon, Lines]]:
+    """Two runs of which a worker has evaluated something."""
     async with (
         several(broker, "alpha", "beta") as coordinators,
         volunteering(broker.url) as (daemon, _, console),
@@ -179,6 +183,11 @@ async def test_a_pause_is_of_all_runs_and_said_once_a_policy_of_one(broker: Mosq
         for coordinator in coordinators:
             await has_welcomed(coordinator)
             await evaluates(coordinator)
+        yield coordinators, daemon, console
+
+
+async def test_a_pause_is_of_all_runs_and_said_once_a_policy_of_one(broker: Mosquitto) -> None:
+    async with two_served(broker) as (coordinators, daemon, console):
         daemon._steering._governor.wishes = NOTHING.pause(None, time.time())
         await coordinators[0].until(lambda: bool(daemon.view().paused))
         for coordinator in coordinators:
@@ -196,13 +205,7 @@ async def test_a_pause_is_of_all_runs_and_said_once_a_policy_of_one(broker: Mosq
 
 
 async def test_what_a_run_had_is_told_while_its_task_is_at_work(broker: Mosquitto) -> None:
-    async with (
-        several(broker, "alpha", "beta") as (alpha, beta),
-        volunteering(broker.url) as (daemon, _, _),
-    ):
-        for coordinator in (alpha, beta):
-            await has_welcomed(coordinator)
-            await evaluates(coordinator)
+    async with two_served(broker) as ((alpha, _), daemon, _):
         run = alpha.host.run
 
         def had() -> float:
@@ -217,13 +220,7 @@ async def test_what_a_run_had_is_told_while_its_task_is_at_work(broker: Mosquitt
 async def test_a_run_that_is_over_begins_no_task_more_and_its_processes_are_kept(
     broker: Mosquitto,
 ) -> None:
-    async with (
-        several(broker, "alpha", "beta") as (alpha, beta),
-        volunteering(broker.url) as (daemon, _, _),
-    ):
-        for coordinator in (alpha, beta):
-            await has_welcomed(coordinator)
-            await evaluates(coordinator)
+    async with two_served(broker) as ((alpha, _), daemon, _):
         run = alpha.host.run
         await alpha.leases(*(alpha.host.task(first=4 * COUNT * n, count=COUNT) for n in range(6)))
         member = daemon.members[run]
